@@ -1,0 +1,5 @@
+"""Cheap refusals: see `contract.py`."""
+
+from forebay.admission.contract import Admission
+
+__all__ = ["Admission"]

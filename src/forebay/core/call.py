@@ -1,0 +1,70 @@
+"""A call: what one HTTP request asks for, validated, in our own words (OpenAI's stop outside)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from forebay.core.job import Lane, Sampling
+from forebay.core.principal import Principal
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a dialogue. `role` is system, user or assistant; content is plain text."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingWish:
+    """What the client asked for; None where it left the choice to the model's defaults."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One accepted-for-processing request; its id names the call, its job, hold and usage row."""
+
+    id: str
+    principal: Principal
+    model: str
+    messages: tuple[Message, ...]
+    lane: Lane
+    streamed: bool
+    max_output_tokens: int | None = None
+    choices: int = 1
+    sampling: SamplingWish = field(default_factory=SamplingWish)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a call goes and on what terms: the answer of `catalog.choose`.
+
+    `ceiling_tokens` is M₀, the output bound before the window is known; `asked` says whether the
+    client named a maximum (a default may be lowered to what fits or what the balance affords, a
+    wish never is).
+    """
+
+    model: str
+    pool: str
+    lane: Lane
+    price_version: int
+    context_tokens: int
+    ceiling_tokens: int
+    asked: bool
+    sampling: Sampling
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A rendered prompt: exactly the ids the engine gets, so `len(ids)` is P."""
+
+    ids: tuple[int, ...]

@@ -1,0 +1,90 @@
+"""Events on their way from the worker to the reader of a call.
+
+Every event of a job carries its attempt and a sequence number that counts from 1 over the job's
+whole life, so a reader can tell a repeat from a gap (T1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from forebay.core.call import Route
+from forebay.core.delta import FinishReason
+from forebay.core.errors import ForebayError
+from forebay.core.usage import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A worker has begun. `sequence` and `attempt` as for all."""
+
+    sequence: int
+    attempt: int
+    queue_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """New tokens of one choice; `text` may be empty while a character or a stop string is held back."""
+
+    sequence: int
+    attempt: int
+    choice: int
+    token_ids: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Terminal: the settlement of this call is durable (L13). `text` is what was still held back."""
+
+    sequence: int
+    attempt: int
+    usage: Usage
+    amount_nanos: int
+    finish_reasons: tuple[FinishReason | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Terminal: the call ended by our fault or was evicted; it costs nothing."""
+
+    sequence: int
+    attempt: int
+    error: ForebayError
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseExpired:
+    """For the owner, never for clients: the worker of this attempt is gone. Not numbered."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """For the gateway, from the pipeline itself: the call holds money and a place in the queue."""
+
+    route: Route
+    input_tokens: int
+
+
+StreamEvent = Started | Delta | Finished | Failed | LeaseExpired
+CallEvent = Admitted | Started | Delta | Finished | Failed
+
+
+class AbandonReason(StrEnum):
+    """Why nobody reads a job's events any more."""
+
+    CLIENT_GONE = "client_gone"
+    CLIENT_TOO_SLOW = "client_too_slow"
+    OWNER_GONE = "owner_gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Abandonment:
+    """`confirmed_tokens`: output tokens that the reader had taken when it was last heard of (T4)."""
+
+    reason: AbandonReason
+    confirmed_tokens: int

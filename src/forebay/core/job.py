@@ -1,0 +1,161 @@
+"""Jobs, leases and flows: what the queue, the scheduler and the pipeline exchange."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+
+
+class Lane(StrEnum):
+    """Priority lanes in order, first served first (Q7)."""
+
+    PREMIUM = "premium"
+    INTERACTIVE = "interactive"
+    BATCH = "batch"
+
+    @property
+    def rank(self) -> int:
+        """0 is served first."""
+        return _RANKS[self]
+
+
+_RANKS = {Lane.PREMIUM: 0, Lane.INTERACTIVE: 1, Lane.BATCH: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What fairness compares: the jobs of one project in one lane."""
+
+    lane: Lane
+    organisation_id: str
+    project_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How to choose tokens, fully decided: no defaults are left to an engine."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where the next lease of a job starts.
+
+    `token_ids` per choice were published by earlier leases (empty: nothing was), `sequence` is
+    the last published event's number; the next prompt is the job's prompt plus these ids (E8).
+    """
+
+    token_ids: tuple[tuple[int, ...], ...] = ()
+    sequence: int = 0
+    preemptions: int = 0
+    faults: int = 0
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens published so far, over all choices."""
+        return sum(map(len, self.token_ids))
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The queued unit of one call. It carries the hold of the same id.
+
+    `owner` is the process that may enqueue it (the owner of record), `weight` the plan weight of
+    its organisation, `deadline_seconds` the longest it may wait before its first lease.
+    `resumable` is E8's verdict: a prefix of its output carries all decoding state.
+    """
+
+    id: str
+    attempt: int
+    owner: str
+    pool: str
+    model: str
+    flow: Flow
+    weight: int
+    prompt_ids: tuple[int, ...]
+    ceiling_tokens: int
+    sampling: Sampling
+    streamed: bool
+    resumable: bool
+    choices: int = 1
+    deadline_seconds: float | None = None
+    resume: Resume = field(default_factory=Resume)
+
+    @property
+    def input_tokens(self) -> int:
+        """P, exact."""
+        return len(self.prompt_ids)
+
+    def kv_tokens(self, block_tokens: int) -> int:
+        """KV-cache tokens that a non-evicting engine must reserve: n·⌈(P + M)/block⌉·block (E9)."""
+        blocks = -(-(self.input_tokens + self.ceiling_tokens) // block_tokens)
+        return self.choices * blocks * block_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a worker can take now. `evicts`: the engine can evict KV, so P + n·E is reserved (Q9)."""
+
+    pool: str
+    slots: int
+    kv_tokens: int
+    lanes: frozenset[Lane]
+    block_tokens: int = 1
+    evicts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The time-bounded right of one worker to run one job.
+
+    `fence` grows with every lease of the queue (Q2). `protected_seconds` is how long from now the
+    job must not be preempted (Q7; infinity after three preemptions).
+    """
+
+    job: Job
+    worker: str
+    fence: int
+    waited_seconds: float
+    protected_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Output tokens that a lease has generated since it was granted."""
+
+    lease: Lease
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a finished lease consumed: it sets the flow's charge (Q8)."""
+
+    output_tokens: int
+    cached_input_tokens: int = 0
+
+
+class Removal(Enum):
+    """Where `remove` found the job."""
+
+    WAS_WAITING = "waiting"
+    WAS_LEASED = "leased"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """One flow's state. `waiting_cost` is in the unit of Q8's cost; `next_kv_tokens` is what the
+    flow's first waiting job needs on a non-evicting engine with one-token blocks."""
+
+    waiting: int
+    leased: int
+    waiting_cost: int
+    oldest_wait_seconds: float
+    next_kv_tokens: int

@@ -1,0 +1,58 @@
+"""An engine turns token ids into token ids. Cancelling is closing the iterator.
+
+Invariants
+- E1 Closing the iterator stops the engine's work for it (embedded: before its next step).
+- E2 The tokens of the deltas sum to the usage the engine reports, where it reports any.
+- E3 No more than `max_tokens` per choice, whatever the engine does.
+- E4 Stop strings never leak into the text. (Engines that get ids are not told the stop strings:
+  `forebay.tokens` matches them over the joined text.)
+- E5 A token that is half a character is held back (`forebay.tokens` decodes).
+- E6 Two organisations never share a cached prefix: `cache_salt` where the engine has one; where it has
+  none, the prefix cache is on only while one organisation exists, or if the operator declared it shared.
+- E7 The engine's request is rebuilt from an allow-list: `EngineRequest` is all that ever reaches it.
+- E8 A prefix that carries all decoding state can be continued on any engine (`Job.resumable`).
+- E9 An engine that runs out of KV memory never looks like an end: that is an EngineFault.
+
+Not here: which job runs (`forebay.scheduler`), decoding and stop strings (`forebay.tokens`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+
+from forebay.core.delta import EngineDelta, EngineLimits, EngineRequest, EngineSignals
+
+
+class Engine(ABC):
+    """Driven by one worker; many generations at once, each iterated by one task."""
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Load, warm up and return when the engine can serve. Raises EngineFault."""
+
+    @abstractmethod
+    def generate(self, request: EngineRequest) -> AsyncIterator[EngineDelta]:
+        """Submit at the first `anext`; yield what each engine step adds; end after the last finish
+        reason. Must be closed (`aclose`) when not exhausted (E1). Raises EngineFault.
+        """
+
+    @abstractmethod
+    def signals(self) -> EngineSignals:
+        """The newest load report; never waits."""
+
+    @abstractmethod
+    def limits(self) -> EngineLimits:
+        """What this engine can hold; constant once started."""
+
+    @abstractmethod
+    def state(self) -> str:
+        """"starting", "ready", "restarting" or "stopped", for health checks and doctor."""
+
+    @abstractmethod
+    async def isolate(self) -> None:
+        """More than one organisation exists from now on: stop sharing prefixes before returning (E6)."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Stop all work and free everything, including a child process. Idempotent."""

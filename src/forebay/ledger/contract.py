@@ -1,0 +1,123 @@
+"""The ledger reserves money before anything runs and charges exactly once for what ran.
+
+       hold                 settle (attempt current)
+    ─────────▶ HELD ─────────────────────────────────▶ SETTLED   the usage row, with an amount
+                │  dispatch: attempt + 1
+                └──────── release / sweep ───────────▶ RELEASED  the usage row, with amount 0
+
+Invariants
+- L1 For every scope and period: pending = Σ unresolved holds, posted = Σ settlements.
+- L2 A hold is granted only if posted + pending + H <= cap on every scope, under any concurrency;
+  posted + pending <= high_water is also checked by the store itself (high_water follows a lowered
+  cap down as holds resolve).
+- L3 0 <= settled <= hold.
+- L4 Exactly one resolution per hold, also across kill -9, retries and duplicates.
+- L5 The resolution row is the usage event, the outbox entry and the audit link (sequence and
+  SHA-256 chain in commit order).
+- L6 Nothing runs without a committed hold: when `hold` returns, it is durable.
+- L7 An older attempt settles nothing and releases nothing.
+- L8 watermark <= billed output <= n·M, and never more than the caller reports; our fault is a release.
+- L10 Wall-clock jumps change no balance and kill no process: liveness is counters on the keeper's
+  monotonic clock.
+- L11 Every amount can be recomputed from its stored price version (`pricing.amount_nanos`).
+- L13 When `settle` returns, the charge is durable: who saw the end of a call finds it in `usage`.
+- L14 No row read for organisation A belongs to B.
+- L15 The concurrency of a scope is its unresolved holds: an exact, durable integer with its own check.
+
+Not here: who decides what is charged (`forebay.pipeline`), calls per minute (`forebay.admission`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from forebay.core.hold import Account, Balance, Bill, Hold, HoldRequest, UsageQuery
+from forebay.core.money import Price, PriceTerms
+from forebay.core.usage import UsageRow, UsageTotal
+
+
+class Ledger(ABC):
+    """What the walk of a call needs. Safe from any number of tasks; every verb is idempotent."""
+
+    @abstractmethod
+    async def hold(self, request: HoldRequest) -> Hold:
+        """Reserve H on all scopes or on none. The same id again answers the same hold.
+
+        A ceiling may be lowered down to `floor_tokens` to fit the balances. Raises
+        InsufficientQuota (also for a scope without an account), TooManyOpenCalls,
+        AlreadyResolved, StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def dispatch(self, hold_id: str, attempt: int) -> None:
+        """Raise the hold's attempt to `attempt` durably; the owner calls it before it enqueues one.
+
+        Equal to the current attempt: no-op. Raises StaleAttempt for an older one,
+        AlreadyResolved, UnknownHold.
+        """
+
+    @abstractmethod
+    async def settle(self, hold_id: str, attempt: int, bill: Bill) -> UsageRow:
+        """Charge for an attempt and return the rest of the hold, in one commit (L4, L5).
+
+        The amount is computed here from the pinned price, with input = the hold's P and output
+        clamped to n·M (L3, L8). Raises AlreadyResolved (carrying the row), StaleAttempt (L7),
+        UnknownHold.
+        """
+
+    @abstractmethod
+    async def release(self, hold_id: str, attempt: int, bill: Bill) -> UsageRow:
+        """Return the whole hold: amount 0; `bill` says what ran and why it is free. Raises as settle."""
+
+    @abstractmethod
+    async def beat(self, process: str, counter: int, progress: Mapping[str, int]) -> None:
+        """This process lives; `progress` (hold id -> output tokens read) is the durable watermark."""
+
+    @abstractmethod
+    async def sweep(self, monotonic: float) -> list[UsageRow]:
+        """Resolve the holds of owners whose counter has stood still for 10 s of this clock.
+
+        A streamed call with a watermark is settled at it (Outcome.CANCELLED, reason
+        "owner_died"), any other is released (Outcome.FAILED). Owners that never beat count from
+        the first sweep that saw their holds.
+        """
+
+    @abstractmethod
+    async def balances(self, scope: str) -> Balance:
+        """The scope's current balance. A scope without an account answers cap 0 and zeros."""
+
+    @abstractmethod
+    async def usage(self, query: UsageQuery) -> list[UsageRow]:
+        """Resolved holds, newest first."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Finish what was accepted, then close the store."""
+
+
+class Books(ABC):
+    """Accounts, caps and price versions: the operator's side of the same store."""
+
+    @abstractmethod
+    async def open_account(self, account: Account) -> None:
+        """Create the account, or replace its limits if it exists (as `set_cap`)."""
+
+    @abstractmethod
+    async def set_cap(self, scope: str, cap_nanos: int | None) -> None:
+        """Change a cap now. A lowered one refuses new holds and lets running ones finish (L2).
+
+        Raises KeyError for a scope that has none.
+        """
+
+    @abstractmethod
+    async def publish_price(self, terms: PriceTerms) -> Price:
+        """The newest version if its terms are these, else these appended as a new version."""
+
+    @abstractmethod
+    async def price(self, version: int) -> Price:
+        """A stored version. Raises KeyError for one that was never published."""
+
+    @abstractmethod
+    async def totals(self, query: UsageQuery, *, by: str) -> list[UsageTotal]:
+        """Sums of usage rows grouped by "key", "model" or "day" (UTC), largest amount first."""
