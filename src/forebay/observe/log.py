@@ -1,0 +1,62 @@
+"""Structured logs: events with fields, JSON or for people, always on stderr.
+
+One canonical line per call (`canonical`) carries everything an operator asks about it. Prompts and
+completions are never logged; neither are API keys.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+import structlog
+
+get_logger = structlog.get_logger
+
+EVENTS = {
+    "call": "The canonical line: one per call that held money, at its end.",
+    "call_refused": "A call was refused before it was queued.",
+    "engine_starting": "The engine child is being started.",
+    "engine_ready": "The engine loaded, warmed up and serves.",
+    "engine_died": "The engine child ended; it is restarted with back-off.",
+    "engine_fault": "A generation ended by a fault of the engine.",
+    "usage_mismatch": "The engine's own token count differed from ours; the smaller was billed.",
+    "hold_swept": "A hold of a dead process was resolved.",
+    "lease_expired": "A worker lost a lease; the owner decides what happens to the job.",
+    "task_failed": "A background task ended with an error.",
+    "unhandled_error": "A request ended with an unexpected error (500).",
+    "server_ready": "Both listeners accept connections.",
+    "server_stopping": "No new calls are accepted; running ones finish.",
+    "price_published": "A price differs from the newest stored version and was appended.",
+}
+
+
+def configure(level: str, *, as_json: bool) -> None:
+    """Send structlog's events to stderr from `level` on."""
+    renderer: Any = (
+        structlog.processors.JSONRenderer()
+        if as_json
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.dict_tracebacks if as_json else _plain,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+
+
+def _plain(_logger: Any, _method: str, event: Any) -> Any:
+    return event
+
+
+def canonical(logger: Any, **fields: Any) -> None:
+    """Write the one line of a call."""
+    logger.info("call", **fields)
