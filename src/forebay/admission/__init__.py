@@ -1,5 +1,6 @@
 """Cheap refusals: see `contract.py`."""
 
 from forebay.admission.contract import Admission
+from forebay.admission.wait import AdmissionSettings
 
-__all__ = ["Admission"]
+__all__ = ["Admission", "AdmissionSettings"]

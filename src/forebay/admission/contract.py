@@ -30,9 +30,7 @@ class Admission(ABC):
         """Take one call's permit. Raises RateLimited with the seconds until the next one."""
 
     @abstractmethod
-    async def admit(
-        self, pool: str, flow: Flow, cost: int, depths: Mapping[Flow, Depth]
-    ) -> None:
+    async def admit(self, pool: str, flow: Flow, cost: int, depths: Mapping[Flow, Depth]) -> None:
         """Refuse a job that would wait past its lane's deadline behind `depths`.
 
         Raises Overloaded with the predicted drain as `retry_after_seconds` (jittered).

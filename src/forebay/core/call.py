@@ -49,7 +49,8 @@ class Route:
 
     `ceiling_tokens` is M₀, the output bound before the window is known; `asked` says whether the
     client named a maximum (a default may be lowered to what fits or what the balance affords, a
-    wish never is).
+    wish never is). `pool_kv_tokens` is the KV memory of one engine of the pool: a call that needs more
+    could never run (Q9).
     """
 
     model: str
@@ -61,6 +62,7 @@ class Route:
     asked: bool
     sampling: Sampling
     fingerprint: str
+    pool_kv_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@
         NotAllowed                                                                 403
         ModelNotFound, NotFound                                                    404
         MethodNotAllowed                                                           405
-        RequestTimeout                                                             408
+        RequestTimeout, ClientTooSlow                                              408
         RequestTooLarge                                                            413
         InsufficientQuota, RateLimited, TooManyOpenCalls, FlowFull                 429
       OverloadError    we cannot serve this now; waiting helps                    503
@@ -88,6 +88,10 @@ class MethodNotAllowed(CallerError):
 
 class RequestTimeout(CallerError):
     """The request body did not arrive in time."""
+
+
+class ClientTooSlow(CallerError):
+    """The client read its stream too slowly; the generation was stopped."""
 
 
 class RequestTooLarge(CallerError):

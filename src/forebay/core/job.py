@@ -49,12 +49,15 @@ class Resume:
 
     `token_ids` per choice were published by earlier leases (empty: nothing was), `sequence` is
     the last published event's number; the next prompt is the job's prompt plus these ids (E8).
+    `queue_ms` and `ttft_ms` are the first lease's, for the usage row.
     """
 
     token_ids: tuple[tuple[int, ...], ...] = ()
     sequence: int = 0
     preemptions: int = 0
     faults: int = 0
+    queue_ms: int | None = None
+    ttft_ms: int | None = None
 
     @property
     def output_tokens(self) -> int:

@@ -13,6 +13,7 @@ class Outcome(StrEnum):
     """How a call ended (DESIGN, vocabulary)."""
 
     COMPLETED = "completed"
+    REJECTED = "rejected"  # never queued
     CANCELLED = "cancelled"  # by the client
     FAILED = "failed"  # by us; costs nothing
     EVICTED = "evicted"  # queued but never run

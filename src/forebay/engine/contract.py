@@ -1,7 +1,7 @@
-"""An engine turns token ids into token ids. Cancelling is closing the iterator.
+"""An engine turns token ids into token ids. Cancelling is stopping or closing the iterator.
 
 Invariants
-- E1 Closing the iterator stops the engine's work for it (embedded: before its next step).
+- E1 Stopping or closing the iterator stops the engine's work for it (embedded: before its next step).
 - E2 The tokens of the deltas sum to the usage the engine reports, where it reports any.
 - E3 No more than `max_tokens` per choice, whatever the engine does.
 - E4 Stop strings never leak into the text. (Engines that get ids are not told the stop strings:
@@ -19,9 +19,27 @@ Not here: which job runs (`forebay.scheduler`), decoding and stop strings (`fore
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
-
 from forebay.core.delta import EngineDelta, EngineLimits, EngineRequest, EngineSignals
+
+
+class Generation(ABC):
+    """One running generation, iterated by one task."""
+
+    def __aiter__(self) -> Generation:
+        return self
+
+    @abstractmethod
+    async def __anext__(self) -> EngineDelta:
+        """What the next engine step adds. Submits at the first call. Raises EngineFault."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop the engine's work now (E1). Deltas that were received before are still yielded, so
+        that they can be charged; then iteration ends. Wakes a waiting `__anext__`. Idempotent."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Stop and forget; must be called in any case. Idempotent."""
 
 
 class Engine(ABC):
@@ -32,10 +50,8 @@ class Engine(ABC):
         """Load, warm up and return when the engine can serve. Raises EngineFault."""
 
     @abstractmethod
-    def generate(self, request: EngineRequest) -> AsyncIterator[EngineDelta]:
-        """Submit at the first `anext`; yield what each engine step adds; end after the last finish
-        reason. Must be closed (`aclose`) when not exhausted (E1). Raises EngineFault.
-        """
+    def generate(self, request: EngineRequest) -> Generation:
+        """A generation of this request; nothing is submitted before it is iterated."""
 
     @abstractmethod
     def signals(self) -> EngineSignals:
@@ -47,7 +63,7 @@ class Engine(ABC):
 
     @abstractmethod
     def state(self) -> str:
-        """"starting", "ready", "restarting" or "stopped", for health checks and doctor."""
+        """ "starting", "ready", "restarting" or "stopped", for health checks and doctor."""
 
     @abstractmethod
     async def isolate(self) -> None:

@@ -100,8 +100,8 @@ class Books(ABC):
     """Accounts, caps and price versions: the operator's side of the same store."""
 
     @abstractmethod
-    async def open_account(self, account: Account) -> None:
-        """Create the account, or replace its limits if it exists (as `set_cap`)."""
+    async def open_account(self, account: Account) -> bool:
+        """Create the account; False, and nothing changed, if it exists."""
 
     @abstractmethod
     async def set_cap(self, scope: str, cap_nanos: int | None) -> None:

@@ -23,47 +23,86 @@ class Metrics:
         r = self.registry
         call = ("model", "lane")
         self.http_responses = Counter(
-            "forebay_http_responses", "HTTP responses by route and status.", ("route", "status"), registry=r
+            "forebay_http_responses",
+            "HTTP responses by route and status.",
+            ("route", "status"),
+            registry=r,
         )
         self.unknown_fields = Counter(
             "forebay_unknown_request_fields", "Request fields never heard of, ignored.", registry=r
         )
         self.refusals = Counter(
-            "forebay_refusals", "Calls refused before they were queued, by error code.", ("code",), registry=r
+            "forebay_refusals",
+            "Calls refused before they were queued, by error code.",
+            ("code",),
+            registry=r,
         )
         self.calls = Counter(
-            "forebay_calls", "Calls that held money, by how they ended.", (*call, "outcome"), registry=r
+            "forebay_calls",
+            "Calls that held money, by how they ended.",
+            (*call, "outcome"),
+            registry=r,
         )
         self.tokens = Counter(
-            "forebay_tokens", "Billed tokens; type is input, cached_input or output.", (*call, "type"), registry=r
+            "forebay_tokens",
+            "Billed tokens; type is input, cached_input or output.",
+            (*call, "type"),
+            registry=r,
         )
         self.queue_wait = Histogram(
-            "forebay_queue_wait_seconds", "From enqueued to leased.", call, buckets=_TTFT_SECONDS, registry=r
+            "forebay_queue_wait_seconds",
+            "From enqueued to leased.",
+            call,
+            buckets=_TTFT_SECONDS,
+            registry=r,
         )
         self.ttft = Histogram(
-            "forebay_ttft_seconds", "From accepted to the first token read.", call, buckets=_TTFT_SECONDS, registry=r
+            "forebay_ttft_seconds",
+            "From accepted to the first token read.",
+            call,
+            buckets=_TTFT_SECONDS,
+            registry=r,
         )
         self.duration = Histogram(
-            "forebay_call_seconds", "From accepted to resolved.", call, buckets=_CALL_SECONDS, registry=r
+            "forebay_call_seconds",
+            "From accepted to resolved.",
+            call,
+            buckets=_CALL_SECONDS,
+            registry=r,
         )
         self.preemptions = Counter(
-            "forebay_preemptions", "Running jobs sent back to the queue for a higher lane.", ("model",), registry=r
+            "forebay_preemptions",
+            "Running jobs sent back to the queue for a higher lane.",
+            ("model",),
+            registry=r,
         )
         self.engine_faults = Counter(
-            "forebay_engine_faults", "Generations ended by a fault of the engine.", ("model",), registry=r
+            "forebay_engine_faults",
+            "Generations ended by a fault of the engine.",
+            ("model",),
+            registry=r,
         )
         self.engine_restarts = Gauge(
-            "forebay_engine_restarts", "Times the engine child was restarted since start.", ("model",), registry=r
+            "forebay_engine_restarts",
+            "Times the engine child was restarted since start.",
+            ("model",),
+            registry=r,
         )
         self.engine_step = Histogram(
             "forebay_engine_step_seconds", "Time between the frames of engine steps.", ("model",),
             buckets=_STEP_SECONDS, registry=r,
         )  # fmt: skip
         self.engine_running = Gauge(
-            "forebay_engine_running", "Sequences that the engine is running.", ("model",), registry=r
+            "forebay_engine_running",
+            "Sequences that the engine is running.",
+            ("model",),
+            registry=r,
         )
         self.engine_kv_use = Gauge(
-            "forebay_engine_kv_use_ratio", "Share of KV memory reserved by leases, 0 to 1.", ("model",), registry=r
+            "forebay_engine_kv_use_ratio",
+            "Share of KV memory reserved by leases, 0 to 1.",
+            ("model",),
+            registry=r,
         )
         self.queue_waiting = Gauge("forebay_queue_waiting", "Jobs waiting.", call, registry=r)
         self.queue_oldest = Gauge(
@@ -71,7 +110,10 @@ class Metrics:
         )
         self.open_streams = Gauge("forebay_open_streams", "Calls being answered now.", registry=r)
         self.usage_mismatch = Counter(
-            "forebay_usage_mismatches", "Engine's own count differed from ours.", ("model",), registry=r
+            "forebay_usage_mismatches",
+            "Engine's own count differed from ours.",
+            ("model",),
+            registry=r,
         )
         self.swept_holds = Counter(
             "forebay_swept_holds", "Holds resolved because their process died.", registry=r

@@ -78,8 +78,13 @@ class JobQueue(ABC):
         """The flows that have waiting or leased jobs; asking never creates state."""
 
     @abstractmethod
-    async def changed(self, pool: str, *, timeout_seconds: float) -> None:
-        """Return when a job of the pool was enqueued or returned since the last lease, or on timeout.
+    async def changed(self, pool: str, seen: int, *, timeout_seconds: float) -> int:
+        """Wait until the pool's arrival count differs from `seen` (or time out); answer the count.
 
-        A hint to lease again, never a promise: two workers may wake for one job.
+        The count grows with every job enqueued or returned. A hint to lease again, never a promise:
+        two workers may wake for one job.
         """
+
+    @abstractmethod
+    def cost(self, input_tokens: int, output_tokens: int) -> int:
+        """What serving this costs in the unit of `Depth.waiting_cost` (Q8: w_in·P + w_out·output)."""

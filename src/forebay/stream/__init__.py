@@ -1,5 +1,5 @@
 """Events from worker to reader: see `contract.py`."""
 
-from forebay.stream.contract import TokenStream
+from forebay.stream.contract import Reader, TokenStream
 
-__all__ = ["TokenStream"]
+__all__ = ["Reader", "TokenStream"]

@@ -21,17 +21,26 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from forebay.core.event import Abandonment, AbandonReason, LeaseExpired, StreamEvent
 from forebay.core.job import Job
+
+
+class Reader(Protocol):
+    """An open stream. A cancelled `__anext__` loses nothing: the next one goes on."""
+
+    def __aiter__(self) -> Reader: ...
+    async def __anext__(self) -> StreamEvent: ...
+    async def aclose(self) -> None: ...
 
 
 class TokenStream(ABC):
     """Shared by gateways and workers; one reader and (per attempt) one publisher a job."""
 
     @abstractmethod
-    def read(self, job: Job) -> AsyncIterator[StreamEvent]:
+    def read(self, job: Job) -> Reader:
         """Open the job's stream for its owner and iterate it until its terminal event (T1, T2).
 
         Opening happens in this call, before the first `anext`, so a job may be enqueued right
@@ -46,8 +55,8 @@ class TokenStream(ABC):
         """
 
     @abstractmethod
-    async def notify(self, job: Job, event: LeaseExpired) -> None:
-        """Tell the owner that a lease of its job has expired; no-op if nobody reads it."""
+    async def notify(self, job: Job, event: LeaseExpired) -> bool:
+        """Tell the owner that a lease of its job has expired; False if nobody reads the job."""
 
     @abstractmethod
     async def abandon(self, job_id: str, reason: AbandonReason) -> None:

@@ -43,11 +43,13 @@ class Tokens(ABC):
     """Shared by gateways and workers."""
 
     @abstractmethod
-    async def render(self, model: str, messages: Sequence[Message]) -> Prompt:
+    async def render(self, model: str, messages: Sequence[Message], *, scope: str = "") -> Prompt:
         """The exact ids of a chat prompt, generation prompt included (K1-K3).
 
-        Raises ContextLengthExceeded (more bytes than any fitting prompt could have),
-        InvalidRequest (roles the template cannot render).
+        `scope` (an organisation's id) says whose remembered texts may save work: nobody learns by
+        timing what another one sent. Raises ContextLengthExceeded (more bytes than any fitting
+        prompt could have), InvalidRequest (roles the template cannot render, text that cannot be
+        processed), Overloaded (too much text waits).
         """
 
     @abstractmethod

@@ -1,0 +1,46 @@
+# The one place of commands. Each target sets up what it needs and is fast when repeated.
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+FOREBAY_DATA_DIR ?= ./data
+ARGS ?=
+
+.PHONY: help install up test check bench golden docs lock clean
+
+help: ## show these targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+install: ## everything to work on Forebay, into .venv
+	@tools/install requirements-dev.lock
+
+up: ## run Forebay here with a real model (make up ARGS="-p 9000")
+	@tools/install requirements.lock
+	@FOREBAY_DATA_DIR=$(FOREBAY_DATA_DIR) exec $(BIN)/forebay up $(ARGS)
+
+test: install ## all tests: unit, contract, golden, simulation, end to end
+	@$(BIN)/python -m pytest -q $(ARGS)
+
+check: install ## lint, types, import rules, dead code, unused dependencies, tidy and docs tests
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/vulture
+	@$(BIN)/deptry src
+	@$(BIN)/python -m pytest -q tests/test_tidy.py tests/test_docs.py tests/test_imports.py
+
+bench: install ## measure (not a test): each program ends with one JSON line
+	@for program in bench/relay.py bench/gateway_cost.py; do echo "== $$program"; $(BIN)/python $$program $(ARGS) || exit 1; done
+
+golden: install ## rewrite the golden files; review the diff like an API change
+	@FOREBAY_GOLDEN=1 $(BIN)/python -m pytest -q tests/unit/gateway tests/golden
+
+docs: install ## rewrite the generated pages of docs/reference
+	@$(BIN)/python tools/docs.py
+
+lock: install ## resolve the lock files anew
+	@$(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --group build pyproject.toml -o requirements.lock
+	@$(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --group build --group dev pyproject.toml -o requirements-dev.lock
+
+clean: ## remove what these targets made, but not ./data
+	@rm -rf .venv dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

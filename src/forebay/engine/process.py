@@ -1,0 +1,310 @@
+"""An engine in a child process, supervised: started, watched, replaced when it dies.
+
+    start ─▶ starting ─▶ ready ─▶ (child lost: every running generation is an EngineFault)
+                           ▲        │
+                           └─ restarting ◀┘   again after 0.1 s, doubling to 10 s; 0.1 s once it served
+
+While it restarts, new generations wait; when a start fails, those that wait are EngineFaults too.
+
+Invariants
+- E1 Stopping a generation writes its cancel to the socket at once; the child applies it before its
+  next step.
+- E6 `isolate` under `prefix_cache: auto` lets what runs finish, then replaces the child by one
+  without a prefix cache; every later child is without one as well.
+- A child with work that sends no frame for `step_timeout_seconds` is killed and replaced.
+- The child never outlives this process (see `child.py`), nor `close`.
+
+The hot path is one callback per frame; there is no task and no lock per token.
+
+Not here: checks of what the engine says (`mailbox.py`), whether a failed job may run again (E8: the
+worker).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from asyncio.subprocess import DEVNULL, Process
+from contextlib import suppress
+from dataclasses import dataclass
+
+from forebay.core.clock import IdSource, Spawn
+from forebay.core.delta import EngineLimits, EngineRequest, EngineSignals
+from forebay.core.errors import EngineFault
+from forebay.engine.contract import Engine
+from forebay.engine.frames import (
+    Cancel,
+    Fault,
+    FrameError,
+    ParentChannel,
+    Ready,
+    Start,
+    Step,
+    Submit,
+    ToParent,
+)
+from forebay.engine.mailbox import Gate, Intake, Mail
+from forebay.engine.settings import EngineSettings, ScriptedSettings
+from forebay.observe.log import get_logger
+
+_FIRST_DELAY_SECONDS = 0.1
+_LAST_DELAY_SECONDS = 10.0
+_STDERR = 2
+_ENDED_EARLY = "the engine ended before it was ready; standard error has its messages"
+
+_log = get_logger("forebay")
+
+
+@dataclass(slots=True)
+class _Child:
+    """One process and its socket."""
+
+    process: Process
+    channel: ParentChannel
+    prefix_cache: bool
+
+    async def end(self) -> int:
+        """Kill it and wait for it: nothing of it is left afterwards. The exit status."""
+        self.channel.close()
+        with suppress(ProcessLookupError):
+            self.process.kill()
+        return await self.process.wait()
+
+
+class ChildEngine(Engine):
+    """The embedded engine as the worker sees it. `restarts` counts lost children."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        *,
+        weights: str = "",
+        scripted: ScriptedSettings | None = None,
+        ids: IdSource,
+        spawn: Spawn,
+    ) -> None:
+        self.restarts = 0
+        self._settings = settings
+        self._weights = weights
+        self._scripted = scripted
+        self._spawn = spawn
+        self._gate = Gate()
+        self._intake = Intake(self, lambda: int.from_bytes(ids.random_bytes(8), "big"))
+        self._child: _Child | None = None
+        self._state = "stopped"
+        self._isolated = False
+        self._isolating = asyncio.Lock()
+        self._restart: asyncio.Task[None] | None = None
+        self._watch: asyncio.TimerHandle | None = None
+        self._delay_seconds = _FIRST_DELAY_SECONDS
+        self._kv_use = 0.0
+        self._heard_at = 0.0  # in the loop's time
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id while there is a child that serves."""
+        return self._child.process.pid if self._child is not None else None
+
+    async def start(self) -> None:
+        self._state = "starting"
+        self._gate.shut()
+        try:
+            await self._launch()
+        except BaseException:
+            self._state = "stopped"
+            self._gate.stop("the engine could not be started")
+            raise
+
+    def generate(self, request: EngineRequest) -> Mail:
+        return Mail(self._intake, self._gate, request)
+
+    def signals(self) -> EngineSignals:
+        return self._intake.signals(self._kv_use)
+
+    def limits(self) -> EngineLimits:
+        return self._intake.limits
+
+    def state(self) -> str:
+        return self._state
+
+    async def isolate(self) -> None:
+        self._isolated = True
+        async with self._isolating:
+            child = self._child
+            if child is not None and child.prefix_cache and not self._shares_prefixes():
+                self._pause()
+                await self._intake.drained()
+                if self._child is child:  # it may have died meanwhile, or been closed
+                    self._child = None
+                    await child.end()
+                    self._restart = self._spawn(self._relaunch(0.0), name="engine-isolate")
+            with suppress(EngineFault):  # nothing is shared any more, even if the start fails
+                await self._gate.wait()
+
+    async def close(self) -> None:
+        self._state = "stopped"
+        child, self._child = self._child, None
+        self._gate.stop("the engine was closed")
+        self._intake.fail_all("the engine was closed")
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._restart is not None:
+            self._restart.cancel()
+            await asyncio.wait([self._restart])
+        if child is not None:
+            await child.end()
+
+    def submit(self, work: Submit) -> None:
+        """For the intake."""
+        if self._child is not None:
+            if self._intake.open == 1:  # until now it had nothing to say
+                self._heard_at = asyncio.get_running_loop().time()
+            self._child.channel.send(work)
+
+    def cancel(self, sequence: int) -> None:
+        """For the intake."""
+        if self._child is not None:
+            self._child.channel.send(Cancel(sequence))
+
+    def _shares_prefixes(self) -> bool:
+        setting = self._settings.prefix_cache
+        return setting == "shared" or (setting == "auto" and not self._isolated)
+
+    def _pause(self) -> None:
+        self._state = "restarting"
+        self._gate.shut()
+
+    # -- one child --------------------------------------------------------------------------------
+
+    async def _launch(self) -> None:
+        """Start a child and open the gate. Raises EngineFault."""
+        _log.info("engine_starting", weights=self._weights or "scripted")
+        while True:
+            child, limits = await self._start_child(self._shares_prefixes())
+            if self._state == "stopped":
+                await child.end()
+                raise EngineFault("the engine was closed while it started")
+            if child.prefix_cache == self._shares_prefixes():
+                break
+            await child.end()  # a second organisation came while it loaded (E6)
+        self._child = child
+        self._intake.limits = limits
+        self._state = "ready"
+        self._heard_at = asyncio.get_running_loop().time()
+        self._watch_soon()
+        self._gate.open()
+        _log.info("engine_ready", pid=child.process.pid, prefix_cache=child.prefix_cache)
+
+    async def _start_child(self, prefix_cache: bool) -> tuple[_Child, EngineLimits]:
+        ready: asyncio.Future[EngineLimits] = asyncio.get_running_loop().create_future()
+
+        def heard(frame: ToParent) -> None:
+            match frame:
+                case Step() if ready.done():
+                    self._stepped(frame)
+                case Ready() if not ready.done():
+                    ready.set_result(frame.limits)
+                case Fault() if not ready.done():
+                    ready.set_exception(EngineFault(f"the engine cannot start: {frame.reason}"))
+                case _:
+                    raise FrameError("a frame at the wrong time")
+
+        def closed() -> None:
+            if not ready.done():
+                ready.set_exception(EngineFault(_ENDED_EARLY))
+            self._lost(channel)
+
+        channel = ParentChannel(heard, closed)
+        child = _Child(await _spawn_child(channel), channel, prefix_cache)
+        try:
+            channel.send(Start(self._weights, self._settings, self._scripted, prefix_cache))
+            async with asyncio.timeout(self._settings.start_timeout_seconds):
+                limits = await ready
+            if not channel.is_open:  # it died between its ready and now
+                raise EngineFault(_ENDED_EARLY)
+        except TimeoutError:
+            await child.end()
+            raise EngineFault("the engine did not become ready in time") from None
+        except BaseException:
+            await child.end()
+            raise
+        return child, limits
+
+    def _stepped(self, step: Step) -> None:
+        self._kv_use = step.kv_use
+        self._heard_at = asyncio.get_running_loop().time()
+        if step.outputs:
+            self._delay_seconds = _FIRST_DELAY_SECONDS  # it has served
+            self._intake.deliver(step.outputs)
+
+    # -- supervision ------------------------------------------------------------------------------
+
+    def _lost(self, channel: ParentChannel) -> None:
+        child = self._child
+        if child is None or child.channel is not channel:
+            return  # it was ended by us, or never served
+        self._child = None
+        self.restarts += 1
+        self._pause()
+        self._intake.fail_all("the engine died while it served this call")
+        self._restart = self._spawn(self._replace(child), name="engine-restart")
+
+    async def _replace(self, dead: _Child) -> None:
+        status = await dead.end()
+        _log.error("engine_died", pid=dead.process.pid, exit_status=status, restarts=self.restarts)
+        await self._relaunch(self._delay_seconds)
+
+    async def _relaunch(self, delay_seconds: float) -> None:
+        """Start a child, however often it takes."""
+        while True:
+            await asyncio.sleep(delay_seconds)
+            self._delay_seconds = min(self._delay_seconds * 2, _LAST_DELAY_SECONDS)
+            delay_seconds = self._delay_seconds
+            try:
+                await self._launch()
+                return
+            except (EngineFault, OSError) as fault:
+                _log.error("engine_died", reason=str(fault), retry_seconds=delay_seconds)
+                self._gate.fail(str(fault))
+
+    def _watch_soon(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        interval = self._settings.step_timeout_seconds / 4
+        self._watch = asyncio.get_running_loop().call_later(interval, self._watch_child)
+
+    def _watch_child(self) -> None:
+        """Kill a child that hangs in a step; its closed socket does the rest."""
+        self._watch_soon()
+        silent = asyncio.get_running_loop().time() - self._heard_at
+        child = self._child
+        if child and self._intake.open and silent > self._settings.step_timeout_seconds:
+            _log.error("engine_died", pid=child.process.pid, reason="hangs", silent_seconds=silent)
+            with suppress(ProcessLookupError):
+                child.process.kill()
+
+
+async def _spawn_child(channel: ParentChannel) -> Process:
+    """Start the child process and connect the channel to it.
+
+    Its end of the socket pair is inherited by it alone, so its end closes with this process. It gets
+    a session of its own (Ctrl-C is not for it), and its output goes to our standard error.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                # -P: nothing is imported from the directory that the server happens to run in.
+                *(sys.executable, "-P", "-m", "forebay.engine.child", str(theirs.fileno())),
+                pass_fds=[theirs.fileno()],
+                stdin=DEVNULL,
+                stdout=_STDERR,
+                start_new_session=True,
+            )
+        except BaseException:
+            ours.close()
+            raise
+    ours.setblocking(False)
+    await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=ours)
+    return process

@@ -1,0 +1,136 @@
+"""The two applications: their route tables, and what every request goes through first and last.
+
+First the request gets its id and a tidied path; then the route table; last, whatever was raised
+becomes an answer in our error shape. There is no middleware: this is all there is.
+
+Paths: slashes are collapsed, one at the end is dropped, `/v1/x` and `/x` are the same, and so is
+`/v1/v1/x` (base URLs are configured by people). Nothing is ever redirected: clients drop the body
+of a redirected POST.
+
+Not here: what the resources do (one file each).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from forebay.core.clock import IdSource
+from forebay.core.errors import ForebayError, InternalError, MethodNotAllowed, NotFound, Signal
+from forebay.gateway.chat import ChatCompletions
+from forebay.gateway.health import Exposition, Index, Live, Ready
+from forebay.gateway.models import GetModel, ListModels
+from forebay.gateway.report import report_unhandled
+from forebay.gateway.respond import REQUEST_ID, Responder, request_id, started
+from forebay.gateway.services import GatewaySettings, Services
+
+_SLASHES = re.compile(r"/{2,}")
+_PREFIX = "/v1"
+_PATH_CHARACTERS = 100
+
+
+def build_public(services: Services, settings: GatewaySettings) -> ASGIApp:
+    """What clients may reach."""
+    responder = Responder(services.metrics)
+    chat = ChatCompletions(services, settings, responder)
+    routes = [
+        Route("/v1/chat/completions", Methods(responder, post=chat)),
+        Route("/v1/models", Methods(responder, get=ListModels(services, responder))),
+        Route("/v1/models/{id:path}", Methods(responder, get=GetModel(services, responder))),
+        Route("/livez", Methods(responder, get=Live(responder))),
+        Route("/readyz", Methods(responder, get=Ready(services, responder))),
+        Route("/v1", Methods(responder, get=Index(responder))),
+        Route("/", Methods(responder, get=Index(responder))),
+    ]
+    return Front(routes, responder, services.ids)
+
+
+def build_admin(services: Services) -> ASGIApp:
+    """What operators may reach, on a listener of its own."""
+    responder = Responder(services.metrics)
+    routes = [
+        Route("/metrics", Methods(responder, get=Exposition(services, responder))),
+        Route("/livez", Methods(responder, get=Live(responder))),
+        Route("/readyz", Methods(responder, get=Ready(services, responder))),
+    ]
+    return Front(routes, responder, services.ids)
+
+
+class Methods:
+    """One path's handlers by method; others get 405 in our shape. HEAD is GET without the body."""
+
+    def __init__(
+        self, responder: Responder, *, get: ASGIApp | None = None, post: ASGIApp | None = None
+    ) -> None:
+        self._responder = responder
+        handlers = {"GET": get, "HEAD": get, "POST": post}
+        self._handlers = {name: handler for name, handler in handlers.items() if handler}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        handler = self._handlers.get(scope["method"])
+        if handler is not None:
+            await handler(scope, receive, send)
+            return
+        allowed = ", ".join(self._handlers)
+        error = MethodNotAllowed(
+            f"{scope['path'][:_PATH_CHARACTERS]} does not take {scope['method']}, only {allowed}."
+        )
+        await self._responder.error(scope, send, error, [(b"allow", allowed.encode())])
+
+
+class Front:
+    """The outermost callable of an application."""
+
+    def __init__(self, routes: Sequence[Route], responder: Responder, ids: IdSource) -> None:
+        self._router = Router(routes, redirect_slashes=False, default=Nothing())
+        self._responder = responder
+        self._ids = ids
+        roots = (route.path.split("/") for route in routes)
+        self._api = frozenset(parts[2] for parts in roots if parts[1] == "v1" and len(parts) > 2)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"this application speaks HTTP, not {scope['type']}")
+        scope[REQUEST_ID] = self._ids.new("req")
+        scope["path"] = self.tidy(scope["path"])
+        try:
+            await self._router(scope, receive, send)
+        except Exception as fault:
+            await self._failed(scope, send, fault)
+
+    def tidy(self, path: str) -> str:
+        """The path as the route table spells it."""
+        if "//" in path:
+            path = _SLASHES.sub("/", path)
+        if len(path) > 1 and path.endswith("/"):
+            path = path[:-1]
+        while path.startswith("/v1/v1"):
+            path = path.removeprefix(_PREFIX)
+        if not path.startswith(_PREFIX) and path.split("/", 2)[1] in self._api:
+            path = _PREFIX + path
+        return path
+
+    async def _failed(self, scope: Scope, send: Send, fault: Exception) -> None:
+        error = fault
+        if not isinstance(fault, ForebayError) or isinstance(fault, Signal):
+            report_unhandled(fault, request_id(scope))
+            error = InternalError()
+        if started(scope):
+            # Half an answer has left. Ending the connection is the only honest way to say so.
+            raise fault
+        assert isinstance(error, ForebayError)
+        await self._responder.error(scope, send, error)
+
+
+class Nothing:
+    """Where no route leads. Raises; `Front` answers."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"][:_PATH_CHARACTERS]
+        raise NotFound(
+            f"There is nothing at {scope['method']} {path}. An OpenAI client's base_url should "
+            "end in /v1, as in http://127.0.0.1:8080/v1."
+        )

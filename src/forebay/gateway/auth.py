@@ -1,0 +1,32 @@
+"""The API key of a request, from its Authorization header.
+
+Not here: whether the key is any good (`forebay.tenancy`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from forebay.core.errors import InvalidKey
+
+# Ours have 47 characters; anything much longer is not worth a hash.
+MAX_SECRET_CHARACTERS = 512
+_HOW = "Send it in a header: 'Authorization: Bearer fbk_live_…'."
+
+
+def bearer(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """The secret. Raises InvalidKey, never repeating what was sent."""
+    found = [value for name, value in headers if name == b"authorization"]
+    if not found:
+        raise InvalidKey(f"You did not provide an API key. {_HOW}")
+    if len(found) > 1:
+        raise InvalidKey(f"The request has {len(found)} Authorization headers. Send exactly one.")
+    scheme, _, secret = found[0].strip().partition(b" ")
+    if scheme.lower() != b"bearer":
+        raise InvalidKey(f"The Authorization header does not say 'Bearer'. {_HOW}")
+    secret = secret.strip()
+    if not secret:
+        raise InvalidKey(f"There is no API key after 'Bearer'. {_HOW}")
+    if len(secret) > MAX_SECRET_CHARACTERS or not secret.isascii() or b" " in secret:
+        raise InvalidKey(f"What follows 'Bearer' is not an API key. {_HOW}")
+    return secret.decode("ascii")

@@ -1,0 +1,169 @@
+"""A request's body: from the socket to a JSON object, within bounds of bytes, time and structure.
+
+Invariants
+- Never more than `max_body_bytes` are held; a declared length above it is refused unread.
+- Nothing is decoded whose structure could cost more than its bytes: values and depth are counted
+  on the raw bytes first. Keys occur once, so no two readers can disagree on what was asked.
+
+Not here: what the object means (`request.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import msgspec
+from starlette.types import Receive, Scope
+
+from forebay.core.errors import InvalidRequest, RequestTimeout, RequestTooLarge
+from forebay.gateway.services import GatewaySettings
+
+# Enough for 2,048 messages of several parts each, and bounds the work of the walk below.
+MAX_VALUES = 65_536
+MAX_DEPTH = 32
+
+_decoder = msgspec.json.Decoder()
+_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_LONE_SURROGATE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
+
+
+class ClientGone(Exception):
+    """The client left before its request was complete; there is nobody to answer."""
+
+
+async def read_body(scope: Scope, receive: Receive, settings: GatewaySettings) -> bytes:
+    """The whole body. Raises RequestTooLarge, RequestTimeout, InvalidRequest (compressed), ClientGone."""
+    limit = settings.max_body_bytes
+    for name, value in scope["headers"]:
+        if name == b"content-length" and int(value) > limit:
+            raise _too_large(int(value), limit)
+        if name == b"content-encoding" and value.lower() != b"identity":
+            raise InvalidRequest(
+                f"The body is compressed ({value.decode('latin-1')[:40]}), which is not supported. "
+                "Send it without a Content-Encoding.",
+                code="unsupported_content_encoding",
+            )
+    try:
+        async with asyncio.timeout(settings.body_seconds):
+            return await _collect(receive, limit)
+    except TimeoutError:
+        raise RequestTimeout(
+            f"The request body did not arrive within {settings.body_seconds:g} s. Send it again."
+        ) from None
+
+
+async def _collect(receive: Receive, limit: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ClientGone
+        part = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise _too_large(size, limit)
+        parts.append(part)
+        if not message.get("more_body", False):
+            return b"".join(parts) if len(parts) > 1 else part
+
+
+def _too_large(size: int, limit: int) -> RequestTooLarge:
+    return RequestTooLarge(
+        f"The request body has at least {size} bytes; the limit is {limit} bytes. "
+        "Send fewer or shorter messages."
+    )
+
+
+def decode_object(body: bytes) -> dict[str, Any]:
+    """The JSON object that the body is. Raises InvalidRequest saying what it is instead."""
+    outside = _outside_strings(body)
+    brackets = outside.translate(_BRACKETS, _NOT_BRACKETS)
+    if outside.count(b",") > MAX_VALUES or len(brackets) > 2 * MAX_VALUES:
+        raise _too_many()
+    try:
+        value = _decoder.decode(body)
+    except RecursionError:
+        raise _too_deep() from None
+    except msgspec.DecodeError as fault:
+        raise _undecodable(body, str(fault)) from None
+    if not isinstance(value, dict):
+        raise InvalidRequest(
+            "The request body is valid JSON but not an object. Send an object such as "
+            '{"model": …, "messages": […]}.',
+            code="invalid_type",
+        )
+    for _ in range(MAX_DEPTH):
+        brackets = brackets.replace(b"[]", b"")  # strips exactly the innermost level
+        if not brackets:
+            break
+    else:
+        raise _too_deep()
+    if outside.count(b":") != _count_keys(value):
+        raise InvalidRequest(
+            "The request body has an object with the same key twice. Send each key once.",
+            code="invalid_json",
+        )
+    return value
+
+
+def _outside_strings(body: bytes) -> bytes:
+    """What is left of a JSON text without its strings; never slower than a few scans of it.
+
+    Backslashes occur only inside strings. Dropping escaped backslashes, then escaped quotes,
+    leaves only the quotes that open and close strings.
+    """
+    bare = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if bare.count(b'"') > 4 * MAX_VALUES:
+        raise _too_many()
+    return b"".join(bare.split(b'"')[::2])
+
+
+def _count_keys(value: object) -> int:
+    if isinstance(value, dict):
+        return len(value) + sum(
+            _count_keys(v) for v in value.values() if isinstance(v, dict | list)
+        )
+    if isinstance(value, list):
+        return sum(_count_keys(v) for v in value if isinstance(v, dict | list))
+    return 0
+
+
+def _undecodable(body: bytes, fault: str) -> InvalidRequest:
+    if not body.strip():
+        return InvalidRequest("The request body is empty. Send a JSON object.", code="invalid_json")
+    try:
+        body.decode()
+    except UnicodeDecodeError as broken:
+        return InvalidRequest(
+            f"The request body is not UTF-8: byte {broken.start} is wrong.", code="invalid_unicode"
+        )
+    if _LONE_SURROGATE.search(body):
+        return InvalidRequest(
+            "The request body has half of a surrogate pair (\\ud800 to \\udfff). Send the whole "
+            "character, or none.",
+            code="invalid_unicode",
+        )
+    return InvalidRequest(
+        f"The request body is not valid JSON ({fault}). Check for trailing commas, single quotes, "
+        "NaN, or text before or after the object.",
+        code="invalid_json",
+    )
+
+
+def _too_many() -> InvalidRequest:
+    return InvalidRequest(
+        f"The request body has more than {MAX_VALUES} values. Send fewer.", code="invalid_json"
+    )
+
+
+def _too_deep() -> InvalidRequest:
+    return InvalidRequest(
+        f"The request body is nested more than {MAX_DEPTH} levels deep.", code="invalid_json"
+    )

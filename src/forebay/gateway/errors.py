@@ -1,0 +1,187 @@
+"""The one table from error class to HTTP status, type, code and headers.
+
+Every error that a client sees is `{"error": {"message", "type", "param", "code"}}`, in a plain
+response and in a stream alike, and names the request id. A waiting time is given where waiting
+helps (429 of limits, 503); where it does not, `x-should-retry: false` stops SDKs from trying.
+
+`docs/reference/errors.md` is `markdown()`; a test compares the two. Nothing here answers 409: SDKs
+retry it, so it is kept for true conflicts, of which there are none yet.
+
+Not here: what went wrong (`forebay.core.errors`), sending the answer (`respond.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from forebay.core.errors import (
+    ContextLengthExceeded,
+    EngineFailed,
+    EngineTimeout,
+    FlowFull,
+    ForebayError,
+    InsufficientQuota,
+    InternalError,
+    InvalidKey,
+    InvalidRequest,
+    LaneFull,
+    MethodNotAllowed,
+    ModelNotFound,
+    NotAllowed,
+    NotFound,
+    Overloaded,
+    OverloadError,
+    QueueDeadline,
+    RateLimited,
+    RequestTimeout,
+    RequestTooLarge,
+    ShuttingDown,
+    StoreUnavailable,
+    TooManyOpenCalls,
+    UnsupportedParameter,
+)
+from forebay.gateway.schema import WireError
+
+Headers = list[tuple[bytes, bytes]]
+
+# A lost store connection is usually back at once; clients need some number (503 always has one).
+STORE_RETRY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """How one error class looks from outside. An empty code: the error carries its own."""
+
+    status: int
+    type: str
+    code: str
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+_CALLER, _SERVER, _LIMIT = "invalid_request_error", "server_error", "rate_limit_exceeded"
+_NO_RETRY = ((b"x-should-retry", b"false"),)
+_CLOSE = ((b"connection", b"close"),)
+
+TABLE: dict[type[ForebayError], Row] = {
+    InvalidRequest: Row(400, _CALLER, ""),
+    UnsupportedParameter: Row(400, _CALLER, "unsupported_parameter"),
+    ContextLengthExceeded: Row(400, _CALLER, "context_length_exceeded"),
+    InvalidKey: Row(401, _CALLER, "invalid_api_key", ((b"www-authenticate", b"Bearer"),)),
+    NotAllowed: Row(403, "permission_error", ""),
+    ModelNotFound: Row(404, _CALLER, "model_not_found"),
+    NotFound: Row(404, _CALLER, "not_found"),
+    MethodNotAllowed: Row(405, _CALLER, "method_not_allowed"),
+    RequestTimeout: Row(408, _CALLER, "request_timeout", _CLOSE),
+    RequestTooLarge: Row(413, _CALLER, "request_too_large"),
+    InsufficientQuota: Row(429, "insufficient_quota", "insufficient_quota", _NO_RETRY),
+    RateLimited: Row(429, _LIMIT, "rate_limit_exceeded"),
+    TooManyOpenCalls: Row(429, _LIMIT, "rate_limit_exceeded"),
+    FlowFull: Row(429, _LIMIT, "rate_limit_exceeded"),
+    Overloaded: Row(503, _SERVER, "overloaded"),
+    LaneFull: Row(503, _SERVER, "queue_full"),
+    QueueDeadline: Row(503, _SERVER, "queue_deadline"),
+    ShuttingDown: Row(503, _SERVER, "server_shutdown"),
+    EngineFailed: Row(500, _SERVER, "engine_error"),
+    EngineTimeout: Row(504, _SERVER, "engine_timeout"),
+    StoreUnavailable: Row(503, _SERVER, "store_unavailable"),
+    InternalError: Row(500, _SERVER, "internal_error"),
+}
+
+# The codes of InvalidRequest that the gateway itself uses; other rooms add none of their own.
+INVALID_REQUEST_CODES = {
+    "invalid_json": "The body is not JSON, is nested too deeply, or repeats a key.",
+    "invalid_unicode": "The body is not UTF-8, or has half of a surrogate pair.",
+    "unsupported_content_encoding": "The body is compressed; send it as it is.",
+    "invalid_type": "A value has another JSON type than the field takes.",
+    "invalid_value": "A value is not one of those allowed.",
+    "missing_required_parameter": "A required field is absent (or null).",
+    "unsupported_value": "The field is supported, this value of it is not.",
+    "integer_below_min_value": "Too small.",
+    "integer_above_max_value": "Too large.",
+    "decimal_below_min_value": "Too small.",
+    "decimal_above_max_value": "Too large.",
+    "string_below_min_length": "An empty string where text is needed.",
+    "string_above_max_length": "Too long.",
+    "empty_array": "An empty array where elements are needed.",
+    "array_above_max_length": "Too many elements.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An error as it is sent: by status and headers, or as an event inside a stream."""
+
+    status: int
+    body: WireError
+    headers: Headers
+
+
+def refusal(error: ForebayError, request_id: str) -> Refusal:
+    """What a client sees of this error. One that is not in the table is an internal error."""
+    row = next((TABLE[kind] for kind in type(error).__mro__ if kind in TABLE), None)
+    if row is None:
+        error, row = InternalError(), TABLE[InternalError]
+    code = row.code or getattr(error, "code", "")
+    param = error.param or ("model" if isinstance(error, ModelNotFound) else None)
+    message = f"{error.message} (request id: {request_id})"
+    body = WireError(message=message, type=row.type, param=param, code=code)
+    return Refusal(row.status, body, [*row.headers, *_waiting(error)])
+
+
+def _waiting(error: ForebayError) -> Headers:
+    """`retry-after` in whole seconds for everyone, in milliseconds for OpenAI's SDKs."""
+    if isinstance(error, OverloadError | RateLimited):
+        seconds = error.retry_after_seconds
+    elif isinstance(error, StoreUnavailable):
+        seconds = STORE_RETRY_SECONDS
+    else:
+        return []
+    if seconds is None:
+        return list(_NO_RETRY)
+    milliseconds = max(1, math.ceil(seconds * 1000))
+    whole = -(-milliseconds // 1000)
+    return [(b"retry-after", b"%d" % whole), (b"retry-after-ms", b"%d" % milliseconds)]
+
+
+def markdown() -> str:
+    """The text of docs/reference/errors.md."""
+    lines = [
+        "# Errors",
+        "",
+        "Every answer that is not a success, and every error inside a stream, has the body",
+        '`{"error": {"message": …, "type": …, "param": …, "code": …}}`. The message ends with the',
+        "request id, which is also in the header `x-request-id`. Match on `code`, not on the text.",
+        "After the first byte of a stream the same object arrives as an event, followed by",
+        "`data: [DONE]`; such a stream has no `finish_reason` and costs nothing.",
+        "",
+        "| HTTP | code | type | headers | meaning |",
+        "|---|---|---|---|---|",
+    ]
+    for kind, row in TABLE.items():
+        code = f"`{row.code}`" if row.code else "see below"
+        headers = ", ".join(_documented_headers(kind, row)) or "–"
+        meaning = (kind.__doc__ or "").strip().split("\n")[0]
+        lines.append(f"| {row.status} | {code} | `{row.type}` | {headers} | {meaning} |")
+    lines += [
+        "",
+        "403 has the code `not_allowed` unless the message is about something more special.",
+        "400 of an invalid request has one of these codes; `param` is the path of the value",
+        "(such as `messages[2].content[0].type`):",
+        "",
+        "| code | meaning |",
+        "|---|---|",
+    ]
+    lines += [f"| `{code}` | {meaning} |" for code, meaning in INVALID_REQUEST_CODES.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _documented_headers(kind: type[ForebayError], row: Row) -> list[str]:
+    found = [f"`{name.decode()}: {value.decode()}`" for name, value in row.headers]
+    if issubclass(kind, OverloadError | StoreUnavailable):
+        found.append("`retry-after`, `retry-after-ms`")
+    elif issubclass(kind, RateLimited):
+        found.append("`retry-after`, `retry-after-ms`; or `x-should-retry: false`")
+    elif kind is MethodNotAllowed:
+        found.append("`allow`")
+    return found

@@ -1,0 +1,133 @@
+"""The wire types of answers, as OpenAI names them; encoded by msgspec.
+
+Keys that strict clients look for are always there: `refusal` (null), `logprobs` (null), and every
+token detail as an integer, never null or absent.
+
+Not here: requests (`request.py`, which needs better error messages than a decoder's), server-sent
+events (`sse.py`, which splices pre-rendered bytes).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from forebay.core.job import Lane
+from forebay.core.usage import Usage
+
+# What `service_tier` may be asked to be, and the lane each means. `fast` is OpenAI's newer name of
+# `priority`; the answer names the tier that was used.
+LANES = {
+    "auto": Lane.INTERACTIVE,
+    "default": Lane.INTERACTIVE,
+    "flex": Lane.BATCH,
+    "priority": Lane.PREMIUM,
+    "fast": Lane.PREMIUM,
+}
+TIERS = {Lane.PREMIUM: "priority", Lane.INTERACTIVE: "default", Lane.BATCH: "flex"}
+
+
+class WireError(msgspec.Struct, frozen=True):
+    """What is inside `{"error": …}`."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorAnswer(msgspec.Struct, frozen=True):
+    """Every answer that is not a success."""
+
+    error: WireError
+
+
+class InputDetails(msgspec.Struct, frozen=True):
+    """Breakdown of `prompt_tokens`."""
+
+    cached_tokens: int = 0
+    audio_tokens: int = 0
+    cache_write_tokens: int = 0
+
+
+class OutputDetails(msgspec.Struct, frozen=True):
+    """Breakdown of `completion_tokens`."""
+
+    reasoning_tokens: int = 0
+    audio_tokens: int = 0
+    accepted_prediction_tokens: int = 0
+    rejected_prediction_tokens: int = 0
+
+
+class WireUsage(msgspec.Struct, frozen=True):
+    """Tokens as they are billed."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: InputDetails
+    completion_tokens_details: OutputDetails
+
+
+class AssistantMessage(msgspec.Struct, frozen=True):
+    """The answer's text."""
+
+    role: str
+    content: str
+    refusal: str | None = None
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """One answer; `finish_reason` is stop or length."""
+
+    index: int
+    message: AssistantMessage
+    finish_reason: str
+    logprobs: None = None
+
+
+class ChatCompletion(msgspec.Struct, frozen=True):
+    """The body of a call that is not streamed."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: WireUsage
+    service_tier: str
+    system_fingerprint: str
+    object: str = "chat.completion"
+
+
+class WireModel(msgspec.Struct, frozen=True):
+    """One model. The last three keys are extras that agents ask for."""
+
+    id: str
+    created: int
+    owned_by: str
+    max_model_len: int
+    max_output_tokens: int
+    aliases: tuple[str, ...]
+    object: str = "model"
+
+
+class ModelList(msgspec.Struct, frozen=True):
+    """The models that a key may use."""
+
+    data: list[WireModel]
+    object: str = "list"
+
+
+def wire_usage(input_tokens: int, output_tokens: int, cached_input_tokens: int = 0) -> WireUsage:
+    """Usage in OpenAI's names."""
+    return WireUsage(
+        prompt_tokens=input_tokens,
+        completion_tokens=output_tokens,
+        total_tokens=input_tokens + output_tokens,
+        prompt_tokens_details=InputDetails(cached_tokens=cached_input_tokens),
+        completion_tokens_details=OutputDetails(),
+    )
+
+
+def settled_usage(usage: Usage) -> WireUsage:
+    """What a settled call is billed for."""
+    return wire_usage(usage.input_tokens, usage.output_tokens, usage.cached_input_tokens)

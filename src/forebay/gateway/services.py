@@ -1,0 +1,115 @@
+"""What the gateway is given: the corridor, the catalogue, who is calling, and its own settings.
+
+Not here: how these are built (`forebay.wiring`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Protocol
+
+from forebay.catalog.contract import Catalog
+from forebay.core.call import Call
+from forebay.core.clock import Clock, IdSource, Spawn
+from forebay.core.event import CallEvent
+from forebay.core.principal import Principal
+from forebay.observe.metrics import Metrics
+from forebay.tenancy.contract import Tenancy
+
+
+class Pipeline(Protocol):
+    """The walk of a call, as the gateway sees it."""
+
+    async def enter(self, secret: str) -> Principal:
+        """Who is calling, and the cheapest refusals; before the body is read."""
+
+    def run(self, call: Call) -> AsyncGenerator[CallEvent, None]:
+        """The call's events from Admitted to Finished or Failed; closing it = the client left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether calls can be served now; if not, each reason in one sentence."""
+
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def ready(self) -> bool:
+        return not self.reasons
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The objects that handlers use. One per process."""
+
+    pipeline: Pipeline
+    catalog: Catalog
+    tenancy: Tenancy
+    metrics: Metrics
+    ids: IdSource
+    clock: Clock
+    spawn: Spawn
+    health: Callable[[], Readiness]
+
+
+class KeepAlive(StrEnum):
+    """What a stream that has nothing to say sends so that proxies keep it open."""
+
+    COMMENT = "comment"
+    CHUNK = "chunk"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySettings:
+    """Limits and times of the HTTP side. `metadata["help"]` of each field is its documentation."""
+
+    max_body_bytes: int = field(
+        default=4 * 1024 * 1024,
+        metadata={"help": "Largest request body; a larger one gets 413."},
+    )
+    body_seconds: float = field(
+        default=20.0, metadata={"help": "Longest a request body may take to arrive; then 408."}
+    )
+    first_byte_seconds: float = field(
+        default=2.0,
+        metadata={
+            "help": "Longest a stream's status line waits for the first token. Until it leaves, "
+            "failures are plain HTTP errors."
+        },
+    )
+    keep_alive_seconds: float = field(
+        default=15.0, metadata={"help": "Silence after which a stream sends a sign of life."}
+    )
+    keep_alive: KeepAlive = field(
+        default=KeepAlive.COMMENT,
+        metadata={
+            "help": "That sign: an SSE comment, an empty chunk (for clients that choke on "
+            "comments), or nothing."
+        },
+    )
+    slow_client_seconds: float = field(
+        default=30.0,
+        metadata={"help": "Longest a client may take no bytes of its stream; then it is cut off."},
+    )
+    idle_seconds: int = field(
+        default=75,
+        metadata={"help": "Longest an idle connection is kept open for the next request."},
+    )
+    header_seconds: float = field(
+        default=10.0, metadata={"help": "Longest the head of a request may take to arrive."}
+    )
+    max_header_bytes: int = field(
+        default=65_536, metadata={"help": "Largest head (request line and headers); then 431."}
+    )
+    max_headers: int = field(
+        default=100, metadata={"help": "Most header lines of a request; then 431."}
+    )
+
+    def __post_init__(self) -> None:
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if setting.name != "keep_alive" and not 0 < value < float("inf"):
+                raise ValueError(f"{setting.name} is {value}, but must be above 0")

@@ -1,0 +1,212 @@
+"""The ledger on SQLite: one file, one writing thread with group commit, one reading thread.
+
+    event loop ──operation──▶ writer thread: BEGIN, a savepoint each, COMMIT ──answers──▶ event loop
+               ──question───▶ reader thread: a read-only connection          ──answer───▶
+
+The money has a file of its own (`ledger.db`), opened through apsw only: it brings its own SQLite.
+WAL with synchronous=FULL: what was answered survives the process and the power. No memory map: an
+I/O error must be an error code, not a signal.
+
+Invariants: all of `contract.py`; `sqlite_sql` says which of them the store itself refuses to break.
+
+Not here: the SQL (`sqlite_sql`), what the verbs do (`sqlite_verbs`), the decisions (`rules`), and
+the lock that keeps a second process out of the directory (wiring).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from forebay.core.clock import Clock
+from forebay.core.errors import StoreUnavailable
+from forebay.core.hold import Account, Balance, Bill, Hold, HoldRequest, UsageQuery
+from forebay.core.money import Price, PriceTerms
+from forebay.core.usage import UsageRow, UsageTotal
+from forebay.ledger import rules, sqlite_sql
+from forebay.ledger.contract import Books, Ledger
+from forebay.ledger.sqlite_reads import Reads
+from forebay.ledger.sqlite_rows import encode_progress
+from forebay.ledger.sqlite_verbs import Verbs
+from forebay.ledger.sqlite_writer import GroupCommit, share_interpreter, translated
+
+OLDEST_SQLITE = (3, 51, 3)  # 3.7.0 to 3.51.2 can lose committed pages when a WAL is reset
+BUSY_MS = 5_000  # a backup or a checkpoint may hold the file this long
+WAL_LIMIT_BYTES = 64 << 20  # a WAL that a long reader let grow is cut back to this
+REPAIR = (
+    "Stop the server, keep a copy of the file, and restore the last backup or recover what is left "
+    "with: sqlite3 ledger.db .recover | sqlite3 recovered.db"
+)
+
+T = TypeVar("T")
+
+
+class SqliteLedger(Ledger, Books):
+    """Made by `open`; used from the event loop that opened it, by any number of its tasks."""
+
+    def __init__(self, writer: GroupCommit, verbs: Verbs, reads: Reads, clock: Clock) -> None:
+        self._writer = writer
+        self._verbs = verbs
+        self._reads = reads
+        self._clock = clock
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="ledger-reader")
+        self._closed = False
+
+    @classmethod
+    async def open(cls, path: Path, clock: Clock) -> SqliteLedger:
+        """Open or create the file, check it, and start the threads.
+
+        Raises StoreUnavailable saying what is wrong and what to do.
+        """
+        writing, reading, verbs = await asyncio.to_thread(_connect, path)
+        share_interpreter()
+        loop = asyncio.get_running_loop()
+        writer = GroupCommit(writing, loop, on_rollback=verbs.forget)
+        return cls(writer, verbs, Reads(reading), clock)
+
+    async def hold(self, request: HoldRequest) -> Hold:
+        return await self._writer.submit(partial(self._verbs.hold, request))
+
+    async def dispatch(self, hold_id: str, attempt: int) -> None:
+        await self._writer.submit(partial(self._verbs.dispatch, hold_id, attempt))
+
+    async def settle(self, hold_id: str, attempt: int, bill: Bill) -> UsageRow:
+        at = self._clock.now()
+        return await self._writer.submit(partial(self._verbs.settle, hold_id, attempt, bill, at))
+
+    async def release(self, hold_id: str, attempt: int, bill: Bill) -> UsageRow:
+        at = self._clock.now()
+        return await self._writer.submit(partial(self._verbs.release, hold_id, attempt, bill, at))
+
+    async def beat(self, process: str, counter: int, progress: Mapping[str, int]) -> None:
+        rules.check_progress(progress)
+        packed = encode_progress(dict(progress))  # here: the caller may change it while we wait
+        await self._writer.submit(partial(self._verbs.beat, process, counter, packed))
+
+    async def sweep(self, monotonic: float) -> list[UsageRow]:
+        at = self._clock.now()
+        return await self._writer.submit(partial(self._verbs.sweep, monotonic, at))
+
+    async def balances(self, scope: str) -> Balance:
+        return await self._ask(partial(self._reads.balances, scope, self._clock.now()))
+
+    async def usage(self, query: UsageQuery) -> list[UsageRow]:
+        return await self._ask(partial(self._reads.usage, query))
+
+    async def totals(self, query: UsageQuery, *, by: str) -> list[UsageTotal]:
+        return await self._ask(partial(self._reads.totals, query, by))
+
+    async def price(self, version: int) -> Price:
+        return await self._ask(partial(self._reads.price, version))
+
+    async def open_account(self, account: Account) -> bool:
+        return await self._writer.submit(partial(self._verbs.open_account, account))
+
+    async def set_cap(self, scope: str, cap_nanos: int | None) -> None:
+        await self._writer.submit(partial(self._verbs.set_cap, scope, cap_nanos))
+
+    async def publish_price(self, terms: PriceTerms) -> Price:
+        return await self._writer.submit(partial(self._verbs.publish_price, terms))
+
+    async def close(self) -> None:
+        """Readers first: the last connection to close folds the WAL back into the file."""
+        if not self._closed:
+            self._closed = True
+            self._reader.submit(self._reads.close)
+            await asyncio.to_thread(self._reader.shutdown)
+        await self._writer.close()
+
+    async def _ask(self, question: Callable[[], T]) -> T:
+        if self._closed:
+            raise StoreUnavailable("The ledger is closed.")
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._reader, question)
+        except apsw.Error as error:
+            raise translated(error) from error
+
+
+def check_library(version: str) -> None:
+    """Raise StoreUnavailable for a SQLite whose WAL mode can corrupt a file."""
+    if tuple(int(part) for part in version.split(".")) < OLDEST_SQLITE:
+        oldest = ".".join(map(str, OLDEST_SQLITE))
+        raise StoreUnavailable(
+            f"apsw brings SQLite {version}, whose WAL mode can lose committed data; "
+            f"{oldest} or newer is needed. Upgrade apsw."
+        )
+
+
+def _connect(path: Path) -> tuple[apsw.Connection, apsw.Connection, Verbs]:
+    """Both connections and the verbs, or StoreUnavailable and nothing left open."""
+    check_library(apsw.sqlite_lib_version())
+    opened: list[apsw.Connection] = []
+    try:
+        opened.append(apsw.Connection(str(path)))
+        _prepare_file(opened[0], path)
+        opened.append(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY))
+        _set_up(opened[1], "query_only = ON")
+        return opened[0], opened[1], Verbs(opened[0])
+    except Exception as error:
+        for connection in opened:
+            connection.close()
+        raise _refusal(path, error) from error
+
+
+def _prepare_file(connection: apsw.Connection, path: Path) -> None:
+    _set_up(connection)
+    _check_whose(connection, path)
+    mode = connection.execute("PRAGMA journal_mode = WAL").fetchall()
+    if mode != [("wal",)]:
+        raise StoreUnavailable(
+            f"{path} cannot be put into WAL mode (it stays in {mode[0][0]!r} mode). "
+            "Use a local file system."
+        )
+    _set_up(connection, "synchronous = FULL", f"journal_size_limit = {WAL_LIMIT_BYTES}")
+    found = [text for (text,) in connection.execute("PRAGMA quick_check(3)")]
+    if found != ["ok"]:
+        raise StoreUnavailable(f"{path} is damaged ({'; '.join(found)}). {REPAIR}")
+    if connection.pragma("user_version") == 0:
+        with connection:
+            connection.execute(sqlite_sql.SCHEMA)
+            connection.pragma("application_id", sqlite_sql.APPLICATION_ID)
+            connection.pragma("user_version", sqlite_sql.SCHEMA_VERSION)
+
+
+def _set_up(connection: apsw.Connection, *pragmas: str) -> None:
+    connection.set_busy_timeout(BUSY_MS)
+    for pragma in ("foreign_keys = ON", "mmap_size = 0", "trusted_schema = OFF", *pragmas):
+        connection.execute(f"PRAGMA {pragma}").fetchall()
+
+
+def _check_whose(connection: apsw.Connection, path: Path) -> None:
+    """Refuse a file of a newer version, or one that is not a ledger, before anything is written."""
+    version = connection.pragma("user_version")
+    if version > sqlite_sql.SCHEMA_VERSION:
+        raise StoreUnavailable(
+            f"{path} was written by a newer Forebay (schema {version}; this one knows "
+            f"{sqlite_sql.SCHEMA_VERSION}). Upgrade Forebay."
+        )
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]
+    ours = connection.pragma("application_id") == sqlite_sql.APPLICATION_ID
+    if tables and not (ours and version):
+        raise StoreUnavailable(f"{path} is not a ledger of Forebay. Name another data directory.")
+
+
+def _refusal(path: Path, error: Exception) -> Exception:
+    """What to tell the operator at start."""
+    if isinstance(error, apsw.NotADBError | apsw.CorruptError):
+        return StoreUnavailable(f"{path} is damaged ({error}). {REPAIR}")
+    if isinstance(error, apsw.BusyError | apsw.LockedError):
+        return StoreUnavailable(f"{path} is in use by another process ({error}). Stop that one.")
+    if isinstance(error, apsw.Error):
+        return StoreUnavailable(
+            f"{path} cannot be opened ({type(error).__name__}: {error}). Check that its directory "
+            "exists, belongs to this user, and has free space."
+        )
+    return error

@@ -1,0 +1,66 @@
+"""What is asked of the SQLite ledger, on a connection that cannot write, off the event loop.
+
+Each question is one statement and so sees one committed state; a question asked after a verb was
+answered sees that verb (WAL readers see every commit before they start).
+
+Not here: anything that changes a row (`sqlite_verbs`).
+"""
+
+from __future__ import annotations
+
+import apsw
+
+from forebay.core.hold import Account, Balance, Period, UsageQuery
+from forebay.core.money import Price
+from forebay.core.usage import UsageRow, UsageTotal
+from forebay.ledger import reports, rules, sqlite_sql
+from forebay.ledger.sqlite_rows import Columns, price_of, row_of
+
+
+class Reads:
+    """Owned by the reader's thread, as its connection is."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def balances(self, scope: str, now: float) -> Balance:
+        day = rules.day_id(now)
+        found = self._connection.execute(sqlite_sql.BALANCE, (scope, day)).fetchall()
+        if not found:
+            return reports.no_balance(scope)
+        columns: Columns = found[0]
+        cap, period, max_open, open_holds, posted, pending, high_water = columns
+        account = Account(scope, cap, Period(period), max_open)
+        period_id = rules.period_id(account.period, day)
+        return Balance(account, period_id, posted, pending, high_water, open_holds)
+
+    def usage(self, query: UsageQuery) -> list[UsageRow]:
+        reports.check_query(query)
+        statement, bindings = _filtered(sqlite_sql.ROWS, query, sqlite_sql.NEWEST)
+        return [row_of(columns) for columns in self._connection.execute(statement, bindings)]
+
+    def totals(self, query: UsageQuery, by: str) -> list[UsageTotal]:
+        reports.check_query(query)
+        reports.check_group(by)
+        statement, bindings = _filtered(sqlite_sql.TOTALS[by], query, sqlite_sql.LARGEST)
+        return [UsageTotal(*columns) for columns in self._connection.execute(statement, bindings)]
+
+    def price(self, version: int) -> Price:
+        found = self._connection.execute(sqlite_sql.PRICE, (version,)).fetchall()
+        if not found:
+            raise KeyError(f"price version {version} was never published")
+        return price_of(found[0])
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _filtered(
+    statement: str, query: UsageQuery, ending: str
+) -> tuple[str, dict[str, str | int | float]]:
+    """The statement with only the filters that the query has, so that SQLite can use an index."""
+    wanted = {name: getattr(query, name) for name in sqlite_sql.FILTERS}
+    bindings = {name: value for name, value in wanted.items() if value is not None}
+    where = " AND ".join(sqlite_sql.FILTERS[name] for name in bindings)
+    parts = (statement, "WHERE" if where else "", where, ending)
+    return " ".join(parts), {**bindings, "limit": query.limit}

@@ -1,0 +1,184 @@
+"""What changes money in SQLite: each verb runs inside one savepoint of the writer's transaction.
+
+A verb reads what it needs, asks `rules`, and only then writes, so a refusal has written nothing;
+whatever fails later is rolled back by the writer, which then calls `forget`.
+
+Not here: transactions and threads (`sqlite_writer`), plain questions (`sqlite_reads`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import apsw
+
+from forebay.core.errors import AlreadyResolved, StaleAttempt, UnknownHold
+from forebay.core.hold import Account, Bill, Hold, HoldRequest
+from forebay.core.money import Price, PriceTerms
+from forebay.core.usage import Usage, UsageRow
+from forebay.ledger import rules, sqlite_sql
+from forebay.ledger.audit import GENESIS
+from forebay.ledger.pricing import check_terms
+from forebay.ledger.rules import Charge, Held, Place, Standing
+from forebay.ledger.sqlite_rows import (
+    PRICE_VERSION,
+    Columns,
+    decode_progress,
+    held_columns,
+    held_of,
+    places,
+    price_of,
+    row_columns,
+    row_of,
+    standing_of,
+)
+
+
+class Verbs:
+    """Owned by the writer's thread, as its connection is.
+
+    Kept in memory because it is asked all the time and changes only here: the newest link of the
+    chain, price versions (immutable), and the sweep's view of who beats (L10).
+    """
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._prices: dict[int, Price] = {}
+        self._view: rules.View = {}
+        self._head = (0, GENESIS)
+        self.forget()
+
+    def forget(self) -> None:
+        """Something was rolled back: read again what is kept in memory."""
+        self._prices.clear()
+        head = self._one(sqlite_sql.HEAD)
+        self._head = (head[0], head[1].hex()) if head else (0, GENESIS)
+
+    def _all(self, statement: str, *bindings: object) -> list[Columns]:
+        return self._connection.execute(statement, bindings).fetchall()
+
+    def _one(self, statement: str, *bindings: object) -> Columns | None:
+        found = self._connection.execute(statement, bindings).fetchall()
+        return found[0] if found else None
+
+    def _price(self, version: int) -> Price:
+        price = self._prices.get(version)
+        if price is None:
+            columns = self._one(sqlite_sql.PRICE, version)
+            if columns is None:
+                raise KeyError(f"price version {version} was never published")
+            price = self._prices[version] = price_of(columns)
+        return price
+
+    def hold(self, request: HoldRequest) -> Hold:
+        rules.check_request(request)
+        held_before, resolved = self._one(sqlite_sql.KNOWN, request.id) or (0, 0)
+        if held_before or resolved:
+            return self._live(request.id).answer()
+        price = self._price(request.price_version)
+        standings = self._standings(request.scopes, rules.day_id(request.created_at))
+        held = rules.grant(request, price, standings)
+        caps = (standing.account.cap_nanos for standing in standings if standing.account)
+        self._all(sqlite_sql.RESERVE, *places(held), held.amount_nanos, *caps)
+        self._all(sqlite_sql.ENTER, *held.scopes)
+        self._all(sqlite_sql.ADD_HOLD, *held_columns(held))
+        return held.answer()
+
+    def _standings(self, scopes: Sequence[str], day: str) -> list[Standing]:
+        found = {columns[0]: columns for columns in self._all(sqlite_sql.STANDINGS, *scopes, day)}
+        return [standing_of(found[scope]) if scope in found else Standing(None) for scope in scopes]
+
+    def _live(self, hold_id: str) -> Held:
+        columns = self._one(sqlite_sql.HOLD, hold_id)
+        if columns is not None:
+            return held_of(columns, self._price(columns[PRICE_VERSION]))
+        row = self._one(sqlite_sql.ROW, hold_id)
+        if row is not None:
+            raise AlreadyResolved(row_of(row))
+        raise UnknownHold(f"there is no hold {hold_id}")
+
+    def dispatch(self, hold_id: str, attempt: int) -> None:
+        held = self._live(hold_id)
+        if attempt < held.attempt:
+            raise StaleAttempt()
+        if attempt > held.attempt:
+            self._all(sqlite_sql.RAISE_ATTEMPT, hold_id, attempt)
+
+    def settle(self, hold_id: str, attempt: int, bill: Bill, at: float) -> UsageRow:
+        return self._end(hold_id, attempt, bill, rules.charge, at)
+
+    def release(self, hold_id: str, attempt: int, bill: Bill, at: float) -> UsageRow:
+        return self._end(hold_id, attempt, bill, rules.waive, at)
+
+    def _end(
+        self,
+        hold_id: str,
+        attempt: int,
+        bill: Bill,
+        price: Callable[[Held, Usage], Charge],
+        at: float,
+    ) -> UsageRow:
+        held = self._live(hold_id)
+        rules.check_attempt(held, attempt)
+        return self._resolve(held, bill, price(held, bill.usage), at)
+
+    def _resolve(self, held: Held, bill: Bill, charged: Charge, at: float) -> UsageRow:
+        sequence, previous_hash = self._head
+        row = rules.resolution(held, bill, charged, Place(sequence + 1, previous_hash, at))
+        self._all(sqlite_sql.ADD_ROW, *row_columns(row), *held.periods, held.amount_nanos)
+        self._all(sqlite_sql.RESOLVE, *places(held), held.amount_nanos, charged.amount_nanos)
+        self._all(sqlite_sql.LEAVE, *held.scopes)
+        self._all(sqlite_sql.DROP_HOLD, held.id)
+        self._head = (row.sequence, row.hash)
+        return row
+
+    def beat(self, process: str, counter: int, progress: bytes) -> None:
+        self._all(sqlite_sql.BEAT, process, counter, progress)
+
+    def sweep(self, monotonic: float, at: float) -> list[UsageRow]:
+        counters: dict[str, int | None] = dict(self._all(sqlite_sql.COUNTERS))
+        dead, view = rules.judge(self._view, counters, monotonic)
+        rows: list[UsageRow] = []
+        for process in dead:
+            found = self._one(sqlite_sql.PROGRESS, process)
+            progress = decode_progress(found[0]) if found else {}
+            for columns in self._all(sqlite_sql.HOLDS_OF, process):
+                held = held_of(columns, self._price(columns[PRICE_VERSION]))
+                bill, charged = rules.owner_died(held, progress.get(held.id, 0))
+                rows.append(self._resolve(held, bill, charged, at))
+            self._all(sqlite_sql.DROP_BEAT, process)
+        self._view = view
+        return rows
+
+    def open_account(self, account: Account) -> bool:
+        rules.check_account(account)
+        created = self._one(
+            sqlite_sql.OPEN_ACCOUNT,
+            account.scope,
+            account.cap_nanos,
+            account.period,
+            account.max_open_holds,
+        )
+        return created is not None
+
+    def set_cap(self, scope: str, cap_nanos: int | None) -> None:
+        rules.check_cap(cap_nanos)
+        if self._one(sqlite_sql.SET_CAP, scope, cap_nanos) is None:
+            raise KeyError(f"{scope} has no account")
+        self._all(sqlite_sql.FOLLOW_CAP, scope, cap_nanos)
+
+    def publish_price(self, terms: PriceTerms) -> Price:
+        check_terms(terms)
+        columns = self._one(sqlite_sql.NEWEST_PRICE, terms.model, terms.lane)
+        if columns is not None and (price := price_of(columns)).terms == terms:
+            return price
+        added = self._one(
+            sqlite_sql.ADD_PRICE,
+            terms.model,
+            terms.lane,
+            terms.input_nanos,
+            terms.cached_input_nanos,
+            terms.output_nanos,
+        )
+        assert added is not None
+        return Price(added[0], terms)

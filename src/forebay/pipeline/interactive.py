@@ -1,0 +1,326 @@
+"""The walk of one interactive call. Read this file first; `worker.py` is its mirror.
+
+Ownership: until `enqueue` returns, this walk owns the hold and must resolve it. Afterwards the job
+carries it, this process is the job's owner of record, and ARCHITECTURE.md ("Who owns what") says who
+resolves it when a process dies. So every hold is resolved exactly once, also when we are killed
+between two lines.
+
+Not here: HTTP (`forebay.gateway`), the conversation and guard steps of the walk (not built yet).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+
+from forebay.core.call import Call, Prompt, Route, SamplingWish
+from forebay.core.errors import (
+    AlreadyResolved,
+    ContextLengthExceeded,
+    EngineFailed,
+    ForebayError,
+    QueueDeadline,
+    Signal,
+    StaleAttempt,
+)
+from forebay.core.event import (
+    Admitted,
+    CallEvent,
+    Failed,
+    Finished,
+    LeaseExpired,
+)
+from forebay.core.hold import Bill, Hold, HoldRequest
+from forebay.core.job import Flow, Job, Removal, Resume, Sampling
+from forebay.core.principal import Principal
+from forebay.core.usage import Outcome, Usage, UsageRow
+from forebay.pipeline.live import LiveCall
+from forebay.pipeline.rooms import Rooms
+
+BEAT_SECONDS = 1.0
+# A default output bound shrinks to what fits the context or the balance, but not below this.
+LEAST_OUTPUT_TOKENS = 16
+# A job whose workers died this often is not handed to a third one: it may be what kills them.
+MOST_ATTEMPTS = 3
+
+
+class InteractivePipeline:
+    """Owner of record of the calls it runs. One per gateway process, any number of tasks."""
+
+    def __init__(self, rooms: Rooms, *, process: str) -> None:
+        self.rooms = rooms
+        self.process = process
+        self._live: dict[str, LiveCall] = {}
+
+    async def enter(self, secret: str) -> Principal:
+        """① who is calling, ② the cheapest refusal; before the request's body is even read."""
+        principal = await self.rooms.tenancy.authenticate(secret)
+        await self.rooms.admission.knock(principal)
+        return principal
+
+    async def run(self, call: Call) -> AsyncGenerator[CallEvent, None]:
+        """Yield Admitted, then the call's events up to Finished or Failed.
+
+        Refusals are raised before Admitted. Closing the generator is how a client leaves.
+        """
+        rooms = self.rooms
+        lane, wish = call.lane, call.max_output_tokens
+        route = rooms.catalog.choose(call.principal, call.model, lane, wish)  # ③
+        prompt = await rooms.tokens.render(route.model, call.messages)  # ⑤ exact P
+        route = _fit(route, len(prompt.ids), call.choices)
+        await self._admit(call, route, len(prompt.ids))  # ⑦
+        hold = await self._hold(call, route, len(prompt.ids))  # ⑧ M is final
+        job = self._job(call, route, prompt, hold)
+        live = LiveCall(job, rooms.stream.read(job), accepted_at=rooms.clock.monotonic())
+        self._live[job.id] = live
+        try:
+            await rooms.queue.enqueue(job)  # ⑨ the job carries the hold from here
+            live.enqueued = True
+            self._start_deadline(live)
+            yield Admitted(route, len(prompt.ids))
+            async for sent in live.reader:  # written by worker.py
+                event = await self._lease_expired(live, sent) if type(sent) is LeaseExpired else sent
+                if event is None or isinstance(event, LeaseExpired):
+                    continue  # another attempt was enqueued
+                live.took(event)
+                yield event
+                if live.ended:
+                    return
+        finally:
+            await asyncio.shield(rooms.spawn(self._leave(live), name=f"leave {job.id}"))
+
+    async def beat_forever(self) -> None:
+        """Once a second: this process lives, and this much of each stream was read (watermarks)."""
+        counter = 0
+        while True:
+            counter += 1
+            await self.rooms.stream.presence(self.process)
+            try:
+                await self.rooms.ledger.beat(self.process, counter, self.progress())
+            except ForebayError as fault:
+                self.rooms.report.log.error("beat_failed", error=str(fault))
+            await asyncio.sleep(BEAT_SECONDS)
+
+    def progress(self) -> dict[str, int]:
+        """Output tokens read so far of each streamed call."""
+        return {
+            id_: live.output_tokens
+            for id_, live in self._live.items()
+            if live.job.streamed and live.output_tokens
+        }
+
+    @property
+    def open_calls(self) -> int:
+        """Calls being answered now."""
+        return len(self._live)
+
+    async def _admit(self, call: Call, route: Route, input_tokens: int) -> None:
+        flow = _flow(call)
+        cost = self.rooms.queue.cost(input_tokens, route.ceiling_tokens * call.choices)
+        depths = await self.rooms.queue.depths(route.pool)
+        await self.rooms.admission.admit(route.pool, flow, cost, depths)
+
+    async def _hold(self, call: Call, route: Route, input_tokens: int) -> Hold:
+        """Reserve the most this call can cost. A client that leaves meanwhile leaves no hold."""
+        floor = route.ceiling_tokens if route.asked else LEAST_OUTPUT_TOKENS
+        request = HoldRequest(
+            id=call.id,
+            scopes=call.principal.scopes,
+            model=route.model,
+            lane=route.lane,
+            price_version=route.price_version,
+            input_tokens=input_tokens,
+            ceiling_tokens=route.ceiling_tokens,
+            floor_tokens=min(floor, route.ceiling_tokens),
+            choices=call.choices,
+            streamed=call.streamed,
+            owner=self.process,
+            created_at=self.rooms.clock.now(),
+        )
+        held = self.rooms.spawn(self._try_hold(request), name=f"hold {call.id}")
+        try:
+            answer = await asyncio.shield(held)
+        except asyncio.CancelledError:
+            self.rooms.spawn(self._undo(held), name=f"undo {call.id}")
+            raise
+        if isinstance(answer, ForebayError):
+            raise answer
+        return answer
+
+    async def _try_hold(self, request: HoldRequest) -> Hold | ForebayError:
+        try:
+            return await self.rooms.ledger.hold(request)
+        except ForebayError as refusal:
+            return refusal
+
+    async def _undo(self, held: asyncio.Task[Hold | ForebayError]) -> None:
+        """The client left while its hold was being written: it may commit all the same."""
+        hold = await held
+        if isinstance(hold, Hold):
+            bill = _nothing(Outcome.CANCELLED, "client_gone")
+            await self._resolve(hold.id, hold.attempt, bill)
+
+    def _job(self, call: Call, route: Route, prompt: Prompt, hold: Hold) -> Job:
+        flow = _flow(call)
+        sampling = _sampling(route.sampling, call.sampling)
+        return Job(
+            id=call.id,
+            attempt=hold.attempt,
+            owner=self.process,
+            pool=route.pool,
+            model=route.model,
+            flow=flow,
+            weight=call.principal.weight,
+            prompt_ids=prompt.ids,
+            ceiling_tokens=hold.ceiling_tokens,
+            sampling=sampling,
+            streamed=call.streamed,
+            resumable=_resumable(sampling),
+            choices=call.choices,
+            deadline_seconds=self.rooms.admission.deadline_seconds(flow),
+        )
+
+    def _start_deadline(self, live: LiveCall) -> None:
+        seconds = live.job.deadline_seconds
+        if seconds is not None:
+            name = f"deadline {live.job.id}"
+            evict = self._evict
+            spawn = self.rooms.spawn
+            loop = asyncio.get_running_loop()
+            live.deadline = loop.call_later(seconds, lambda: spawn(evict(live), name=name))
+
+    async def _evict(self, live: LiveCall) -> None:
+        """The lane's deadline passed. A leased job is its worker's business (it checks as well)."""
+        job = live.job
+        if await self.rooms.queue.remove(job.id) is Removal.WAS_WAITING:
+            await self._resolve(job.id, job.attempt, _nothing(Outcome.EVICTED, "queue_deadline"))
+            error = QueueDeadline(
+                f"The call waited {job.deadline_seconds:g} s, the longest that the {job.flow.lane} "
+                "lane allows, and was not started. Nothing was charged; retry later."
+            )
+            await self._publish_end(live, Failed(live.sequence + 1, job.attempt, error))
+
+    async def _publish_end(self, live: LiveCall, event: Failed) -> None:
+        try:
+            await self.rooms.stream.publish(live.job, event.attempt, [event])
+        except Signal:
+            return  # the client left at the same moment; nobody is there to be told
+
+    async def _lease_expired(self, live: LiveCall, event: LeaseExpired) -> CallEvent | None:
+        """A worker is gone: run the rest elsewhere under the same hold, or end the call for free.
+
+        Answers the terminal event to show, or None when another attempt was enqueued.
+        """
+        job = live.job
+        if event.attempt != job.attempt:
+            return None
+        attempt = job.attempt + 1
+        if (live.output_tokens and not job.resumable) or attempt > MOST_ATTEMPTS:
+            bill = _nothing(Outcome.FAILED, "worker_died")
+            row = await self._resolve(job.id, job.attempt, bill)
+            return _terminal(live, row)
+        try:
+            await self.rooms.ledger.dispatch(job.id, attempt)
+        except AlreadyResolved as done:
+            return _terminal(live, done.row)
+        resume = Resume(
+            token_ids=live.received(),
+            sequence=live.sequence,
+            preemptions=job.resume.preemptions,
+            faults=job.resume.faults + 1,
+            queue_ms=live.queue_ms,
+        )
+        live.job = replace(job, attempt=attempt, resume=resume)
+        await self.rooms.queue.enqueue(live.job)
+        return None
+
+    async def _leave(self, live: LiveCall) -> None:
+        """The end of the walk, however it ends. Resolves the hold unless a worker has it."""
+        if live.deadline is not None:
+            live.deadline.cancel()
+        await live.reader.aclose()  # before its terminal event this abandons the job
+        try:
+            if live.ended:
+                return
+            job = live.job
+            removal = await self.rooms.queue.remove(job.id)
+            if removal is Removal.WAS_LEASED:
+                return  # its worker was woken by the abandonment and settles
+            # Waiting, never enqueued, or taken from a dead worker whose owner (we) now leaves.
+            usage = Usage(job.input_tokens, live.output_tokens)
+            bill = Bill(usage, *live.ending(), live.timings(self.rooms.clock))
+            await self._resolve(job.id, job.attempt, bill)
+        finally:
+            self._live.pop(live.job.id, None)
+
+    async def _resolve(self, hold_id: str, attempt: int, bill: Bill) -> UsageRow:
+        """Settle what a cancelled call had received; everything else is free."""
+        ledger = self.rooms.ledger
+        charged = bill.outcome is Outcome.CANCELLED and bill.usage.output_tokens > 0
+        verb = ledger.settle if charged else ledger.release
+        try:
+            row = await verb(hold_id, attempt, bill)
+        except AlreadyResolved as done:
+            return done.row
+        except StaleAttempt:
+            # We were cancelled while our own dispatch of the next attempt was being committed.
+            return await self._resolve(hold_id, attempt + 1, bill)
+        self.rooms.report.resolved(row)
+        return row
+
+
+def _flow(call: Call) -> Flow:
+    scopes = call.principal.scopes
+    return Flow(call.lane, scopes.organisation_id, scopes.project_id)
+
+
+def _fit(route: Route, input_tokens: int, choices: int) -> Route:
+    """The route with the largest output bound that prompt and context allow.
+
+    A maximum that the client asked for is kept or refused; a default shrinks down to 16.
+    """
+    limit = route.context_tokens
+    if route.pool_kv_tokens is not None:
+        limit = min(limit, route.pool_kv_tokens // choices)
+    room = limit - input_tokens
+    least = route.ceiling_tokens if route.asked else min(LEAST_OUTPUT_TOKENS, route.ceiling_tokens)
+    if room < least:
+        wanted = f"{route.ceiling_tokens} for the answer" if route.asked else f"at least {least}"
+        raise ContextLengthExceeded(
+            f"This model's maximum context length is {limit} tokens. Your messages take "
+            f"{input_tokens} tokens, and {wanted} are needed on top. "
+            "Shorten the messages or lower the maximum number of output tokens.",
+            param="messages",
+        )
+    return replace(route, ceiling_tokens=min(route.ceiling_tokens, room))
+
+
+def _sampling(defaults: Sampling, wish: SamplingWish) -> Sampling:
+    """What the client asked for, and the model's defaults for the rest."""
+    return Sampling(
+        temperature=defaults.temperature if wish.temperature is None else wish.temperature,
+        top_p=defaults.top_p if wish.top_p is None else wish.top_p,
+        top_k=defaults.top_k if wish.top_k is None else wish.top_k,
+        seed=wish.seed,
+        stop=wish.stop,
+        ignore_eos=wish.ignore_eos,
+    )
+
+
+def _resumable(sampling: Sampling) -> bool:
+    """E8: a prefix of token ids carries all decoding state. A seed with temperature does not."""
+    return sampling.seed is None or sampling.temperature == 0
+
+
+def _nothing(outcome: Outcome, reason: str) -> Bill:
+    return Bill(Usage(0, 0), outcome, reason)
+
+
+def _terminal(live: LiveCall, row: UsageRow) -> Finished | Failed:
+    """The terminal event that a resolution stands for, after its worker could not send it."""
+    sequence, attempt = live.sequence + 1, live.job.attempt
+    if row.outcome is Outcome.COMPLETED:
+        reasons = row.usage.finish_reasons
+        return Finished(sequence, attempt, row.usage, row.amount_nanos, reasons)
+    return Failed(sequence, attempt, EngineFailed())

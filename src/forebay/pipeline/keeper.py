@@ -1,0 +1,78 @@
+"""What happens when a process dies: expired leases go back to their owners, orphaned holds end.
+
+The keeper never enqueues: only the owner of record does. It tells each owner of an expired lease,
+and resolves what has no owner any more.
+
+Not here: the decision to run a job again (`interactive.py`, the owner).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from forebay.core.errors import ForebayError, Signal
+from forebay.core.event import LeaseExpired
+from forebay.core.hold import Bill
+from forebay.core.job import Job
+from forebay.core.usage import Outcome, Usage, UsageRow
+from forebay.pipeline.rooms import Rooms
+
+SWEEP_SECONDS = 1.0
+# A process whose counter stands still for this long is dead (ledger contract, L10).
+DEAD_AFTER_SECONDS = 10.0
+
+
+class Keeper:
+    """One per installation; running two does no harm, every step is idempotent."""
+
+    def __init__(self, rooms: Rooms) -> None:
+        self.rooms = rooms
+
+    async def run(self) -> None:
+        """Reap and sweep once a second, for ever."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            try:
+                await self.reap()
+                await self.sweep()
+            except ForebayError as fault:
+                self.rooms.report.log.error("sweep_failed", error=str(fault))
+
+    async def take_over(self) -> None:
+        """At start on one machine: resolve at once what earlier processes left behind.
+
+        The data directory's lock is ours, so nobody else can beat: waiting ten seconds to see that
+        would show nothing new.
+        """
+        now = self.rooms.clock.monotonic()
+        for moment in (now, now + DEAD_AFTER_SECONDS + SWEEP_SECONDS):
+            for row in await self.rooms.ledger.sweep(moment):
+                self._swept(row)
+
+    async def reap(self) -> None:
+        """Return jobs whose worker is gone to their owners; end those that have none any more."""
+        for job in await self.rooms.queue.reap():
+            self.rooms.report.log.warning("lease_expired", request_id=job.id, attempt=job.attempt)
+            if not await self.rooms.stream.notify(job, LeaseExpired(job.attempt)):
+                await self._release(job)
+
+    async def sweep(self) -> None:
+        """Resolve the holds of dead processes."""
+        for row in await self.rooms.ledger.sweep(self.rooms.clock.monotonic()):
+            self._swept(row)
+
+    async def _release(self, job: Job) -> None:
+        """Worker and reader are both gone. It was our worker that died: nothing is charged."""
+        bill = Bill(Usage(0, 0), Outcome.FAILED, "worker_died")
+        try:
+            row = await self.rooms.ledger.release(job.id, job.attempt, bill)
+        except Signal:
+            return  # resolved before, or a newer attempt has it
+        self.rooms.report.resolved(row)
+
+    def _swept(self, row: UsageRow) -> None:
+        self.rooms.report.metrics.swept_holds.inc()
+        self.rooms.report.log.warning(
+            "hold_swept", request_id=row.call_id, amount_nanos=row.amount_nanos
+        )
+        self.rooms.report.resolved(row)

@@ -1,0 +1,65 @@
+"""What the owner of record knows of a call it is answering: what was read, and where it stands.
+
+Not here: any decision (`interactive.py`) or I/O.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from forebay.core.clock import Clock
+from forebay.core.event import Delta, Failed, Finished, Started
+from forebay.core.job import Job
+from forebay.core.usage import Outcome, Timings
+from forebay.stream import Reader
+
+
+class LiveCall:
+    """One call from its hold to its end. Used by the one task that iterates it, and its timer."""
+
+    __slots__ = (
+        "_accepted_at", "_ids", "deadline", "ended", "enqueued", "job", "output_tokens", "queue_ms",
+        "reader", "sequence",
+    )  # fmt: skip
+
+    def __init__(self, job: Job, reader: Reader, *, accepted_at: float) -> None:
+        self.job = job
+        self.reader = reader
+        self.deadline: asyncio.TimerHandle | None = None
+        self.enqueued = False
+        self.ended = False
+        self.sequence = 0
+        self.output_tokens = 0
+        self.queue_ms: int | None = None
+        self._accepted_at = accepted_at
+        self._ids: list[list[int]] = [[] for _ in range(job.choices)]
+
+    def took(self, event: object) -> None:
+        """Account for an event that the reader has taken."""
+        if isinstance(event, Delta):
+            self.sequence = event.sequence
+            self.output_tokens += len(event.token_ids)
+            self._ids[event.choice].extend(event.token_ids)
+        elif isinstance(event, Started):
+            self.sequence = event.sequence
+            if self.queue_ms is None:
+                self.queue_ms = event.queue_ms
+            if self.deadline is not None:
+                self.deadline.cancel()
+        elif isinstance(event, Finished | Failed):
+            self.ended = True
+
+    def received(self) -> tuple[tuple[int, ...], ...]:
+        """Token ids read so far, per choice: where another attempt resumes (E8)."""
+        return tuple(map(tuple, self._ids)) if self.output_tokens else ()
+
+    def ending(self) -> tuple[Outcome, str]:
+        """How the call ends when its owner resolves it while leaving."""
+        if self.enqueued:
+            return Outcome.CANCELLED, "client_gone"
+        return Outcome.REJECTED, "queue_full"
+
+    def timings(self, clock: Clock) -> Timings:
+        """For a call that its owner resolves."""
+        elapsed = int((clock.monotonic() - self._accepted_at) * 1000)
+        return Timings(queue_ms=self.queue_ms, duration_ms=elapsed)

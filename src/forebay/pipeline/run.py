@@ -1,0 +1,210 @@
+"""One lease's progress: what the engine made of a job and what of it may be published.
+
+Counts tokens, cuts at M, decodes, matches stop strings. Pure: no I/O, no clock reads.
+
+Not here: what happens when it ends (`worker.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from forebay.core.delta import EngineDelta, EngineRequest, FinishReason
+from forebay.core.errors import EngineFault
+from forebay.core.event import Abandonment, Delta, Started
+from forebay.core.job import Lease, Resume
+from forebay.core.usage import Timings, Usage
+from forebay.engine import Generation
+from forebay.tokens import Decoder
+
+
+class Interruption(StrEnum):
+    """Why a worker stops a generation that has not ended by itself."""
+
+    ABANDONED = "abandoned"
+    PREEMPTED = "preempted"
+    LEASE_LOST = "lease_lost"
+    SILENT = "silent"
+    LATE = "late"
+
+
+@dataclass(slots=True)
+class Choice:
+    """One choice's output over all leases of the job."""
+
+    decoder: Decoder
+    token_ids: list[int]
+    finish_reason: FinishReason | None = None
+
+
+class Run:
+    """Used by the one task that generates, and read by its worker."""
+
+    def __init__(
+        self, lease: Lease, decoder: Callable[[], Decoder], *, started_at: float, order: int
+    ) -> None:
+        self.lease = lease
+        self.job = lease.job
+        self.order = order
+        self.kv_tokens = 0
+        self.generation: Generation | None = None
+        self.interruption: Interruption | None = None
+        self.abandonment: Abandonment | None = None
+        self.last_delta_at = started_at
+        self.sequence = self.job.resume.sequence
+        self.cached_input_tokens = 0
+        self.mismatch = False
+        self._started_at = started_at
+        self._first_at: float | None = None
+        self._before = self.job.resume.output_tokens
+        kept = self.job.resume.token_ids or ((),) * self.job.choices
+        self.choices = [_restore(decoder(), ids) for ids in kept]
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens received for this job so far, over all choices and leases."""
+        return sum(len(choice.token_ids) for choice in self.choices)
+
+    @property
+    def generated(self) -> int:
+        """Tokens received in this lease."""
+        return self.output_tokens - self._before
+
+    @property
+    def published(self) -> bool:
+        """Whether any output token of this job was ever published."""
+        return self.output_tokens > 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether every choice has its finish reason."""
+        return all(choice.finish_reason is not None for choice in self.choices)
+
+    def interrupt(self, why: Interruption) -> None:
+        """Stop generating; what the engine has sent so far still counts. The first reason holds."""
+        if self.interruption is None:
+            self.interruption = why
+            if self.generation is not None:
+                self.generation.stop()
+
+    def protected(self, now: float) -> bool:
+        """Whether it must not be preempted (Q7)."""
+        return now - self._started_at < self.lease.protected_seconds
+
+    def started(self) -> Started:
+        """The first event of this lease."""
+        self.sequence += 1
+        return Started(self.sequence, self.job.attempt, self.queue_ms)
+
+    def request(self) -> EngineRequest:
+        """What the engine is asked: the prompt plus what was published, and the rest of M."""
+        job = self.job
+        kept = self.choices[0].token_ids  # a job with several choices is never resumed half-way
+        return EngineRequest(
+            id=f"{job.id}.{self.lease.fence}",
+            prompt_ids=(*job.prompt_ids, *kept),
+            max_tokens=job.ceiling_tokens - len(kept),
+            sampling=replace(job.sampling, stop=()),
+            choices=job.choices,
+        )
+
+    def accept(self, delta: EngineDelta, now: float) -> Delta | None:
+        """Take what an engine step added; the event to publish, None if it ended nothing new."""
+        choice = self.choices[delta.choice]
+        if choice.finish_reason is not None:
+            return None
+        if self._first_at is None and delta.token_ids:
+            self._first_at = now
+        self.last_delta_at = now
+        taken, text = self._take(choice, delta.token_ids)
+        if choice.finish_reason is None and delta.finish_reason is not None:
+            choice.finish_reason = delta.finish_reason
+            text += choice.decoder.finish()
+            self._check(delta, len(choice.token_ids))
+        if delta.cached_input_tokens is not None:
+            self.cached_input_tokens = delta.cached_input_tokens
+        if not taken and not text:
+            return None
+        self.sequence += 1
+        return Delta(self.sequence, self.job.attempt, delta.choice, taken, text)
+
+    def _take(self, choice: Choice, token_ids: tuple[int, ...]) -> tuple[tuple[int, ...], str]:
+        """Count and decode ids one by one, up to M (E3) and up to a completed stop string (E4)."""
+        text = ""
+        limit = self.job.ceiling_tokens
+        for index, token_id in enumerate(token_ids):
+            choice.token_ids.append(token_id)
+            piece = choice.decoder.push(token_id)
+            text += piece.text
+            if piece.stopped:
+                choice.finish_reason = FinishReason.STOP
+            elif len(choice.token_ids) >= limit:
+                choice.finish_reason = FinishReason.LENGTH
+                text += choice.decoder.finish()
+            if choice.finish_reason is not None:
+                return token_ids[: index + 1], text
+        return token_ids, text
+
+    def _check(self, delta: EngineDelta, counted: int) -> None:
+        reported = delta.reported_tokens
+        if reported is not None and reported + self._before != counted:
+            self.mismatch = True
+
+    def require_end(self) -> None:
+        """The engine's iterator is exhausted: that is only an end if it said so (E9)."""
+        if not self.finished:
+            raise EngineFault("the engine ended a generation without a finish reason")
+
+    def resume(self, *, preempted: bool = False, fault: bool = False) -> Resume:
+        """Where the next lease of this job starts."""
+        before = self.job.resume
+        ids = tuple(tuple(choice.token_ids) for choice in self.choices) if self.published else ()
+        return Resume(
+            token_ids=ids,
+            sequence=self.sequence,
+            preemptions=before.preemptions + preempted,
+            faults=before.faults + fault,
+            queue_ms=self.queue_ms,
+            ttft_ms=self.ttft_ms,
+        )
+
+    def usage(self, output_tokens: int | None = None) -> Usage:
+        """What is billable now; `output_tokens` where less than all received is."""
+        return Usage(
+            input_tokens=self.job.input_tokens,
+            output_tokens=self.output_tokens if output_tokens is None else output_tokens,
+            cached_input_tokens=self.cached_input_tokens,
+            finish_reasons=self.finish_reasons,
+        )
+
+    @property
+    def finish_reasons(self) -> tuple[FinishReason | None, ...]:
+        """Per choice; None where it has not ended."""
+        return tuple(choice.finish_reason for choice in self.choices)
+
+    @property
+    def queue_ms(self) -> int:
+        """From enqueued to the job's first lease."""
+        first = self.job.resume.queue_ms
+        return first if first is not None else int(self.lease.waited_seconds * 1000)
+
+    @property
+    def ttft_ms(self) -> int | None:
+        """From enqueued to the job's first token, None before it."""
+        if self.job.resume.ttft_ms is not None or self._first_at is None:
+            return self.job.resume.ttft_ms
+        return int((self.lease.waited_seconds + self._first_at - self._started_at) * 1000)
+
+    def timings(self, now: float) -> Timings:
+        """For the usage row."""
+        duration = int((self.lease.waited_seconds + now - self._started_at) * 1000)
+        return Timings(self.queue_ms, self.ttft_ms, duration)
+
+
+def _restore(decoder: Decoder, token_ids: tuple[int, ...]) -> Choice:
+    """A choice as it was when its last lease ended: fed the same ids, a decoder is the same again."""
+    for token_id in token_ids:
+        decoder.push(token_id)
+    return Choice(decoder, list(token_ids))

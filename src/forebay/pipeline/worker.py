@@ -1,0 +1,408 @@
+"""The walk of a leased job, the mirror of `interactive.py`: lease, generate, publish, settle, finish.
+
+A worker drives one engine. It takes no more than the engine can run now (late binding: the engine's
+own line stays empty), so who is next is always the queue's fair choice.
+
+Every run ends in exactly one of these ways; `_conclude` is the table.
+
+    ended              settle all, Finished, ack
+    abandoned          settle what was received (owner gone: what it had read), ack
+    preempted          nack with the published ids; the hold and the attempt stay
+    engine fault       nack if the rest can run again (E8), else release, Failed, ack
+    too late           release, Failed, ack
+    lease lost         nothing: the job is its owner's again
+
+Not here: which waiting job is next (`forebay.queue`), what to do with free slots
+(`forebay.scheduler`), the engine itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from forebay.core.errors import (
+    AlreadyResolved,
+    EngineFailed,
+    EngineFault,
+    EngineTimeout,
+    ForebayError,
+    LeaseLost,
+    QueueDeadline,
+    ReaderGone,
+    Signal,
+    StaleAttempt,
+    StoreUnavailable,
+)
+from forebay.core.event import (
+    Abandonment,
+    AbandonReason,
+    Delta,
+    Failed,
+    Finished,
+    Started,
+)
+from forebay.core.hold import Bill
+from forebay.core.job import Ask, Lane, Lease, Progress, Served
+from forebay.core.usage import Outcome, UsageRow
+from forebay.engine import Engine
+from forebay.pipeline.rooms import Rooms
+from forebay.pipeline.run import Interruption, Run
+from forebay.scheduler import Policy, Preempt, Running, Snapshot, Take, Waiting, decide
+
+LEASE_SECONDS = 10.0
+BEAT_SECONDS = 1.0
+# No token for this long is a hang. The first one may wait for the prefill of long prompts.
+SILENCE_SECONDS = 15.0
+FIRST_TOKEN_SECONDS = 60.0
+# A job that two engine faults have hit is not given a third chance: it may be what kills engines.
+MOST_FAULTS = 2
+SETTLE_TRIES = 4
+RETRY_SECONDS = 0.5
+
+
+class Worker:
+    """Serves one pool with one engine. `run` is its life; `drain` ends it gracefully."""
+
+    def __init__(
+        self, rooms: Rooms, engine: Engine, *, name: str, pool: str, policy: Policy
+    ) -> None:
+        self.rooms = rooms
+        self.engine = engine
+        self.name = name
+        self.pool = pool
+        self.policy = policy
+        self._runs: dict[str, Run] = {}
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._draining = False
+        self._started = 0
+
+    async def run(self) -> None:
+        """Lease and serve until drained. The engine must have been started."""
+        async with asyncio.TaskGroup() as group:
+            attendants = [
+                group.create_task(self._watch_arrivals()),
+                group.create_task(self._beat_forever()),
+            ]
+            while not self._draining:
+                await self._fill()
+                await self._wake.wait()
+                self._wake.clear()
+            await self._idle.wait()
+            for attendant in attendants:
+                attendant.cancel()
+
+    async def drain(self) -> None:
+        """Lease no more and return when the running jobs have ended."""
+        self._draining = True
+        self._wake.set()
+        await self._idle.wait()
+
+    @property
+    def running(self) -> int:
+        """Jobs being generated or concluded now."""
+        return len(self._runs)
+
+    # -- what to do with free slots ---------------------------------------------------------------
+
+    async def _watch_arrivals(self) -> None:
+        seen = 0
+        while True:
+            seen = await self.rooms.queue.changed(self.pool, seen, timeout_seconds=1.0)
+            self._wake.set()
+
+    async def _fill(self) -> None:
+        """Do what `decide` says until nothing more can be leased now."""
+        if self.engine.state() != "ready":
+            return
+        for decision in decide(await self._snapshot(), self.policy):
+            if isinstance(decision, Take):
+                for lease in await self._lease(decision):
+                    self._start(lease)
+            elif isinstance(decision, Preempt):
+                self._runs[decision.job_id].interrupt(Interruption.PREEMPTED)
+
+    async def _snapshot(self) -> Snapshot:
+        limits = self.engine.limits()
+        now = self.rooms.clock.monotonic()
+        running = tuple(_running(run, now) for run in self._runs.values())
+        waiting: dict[Lane, Waiting] = {}
+        if any(run.job.flow.lane in self.policy.victims for run in self._runs.values()):
+            waiting = await self._waiting(limits.block_tokens)
+        used = sum(run.kv_tokens for run in self._runs.values())
+        free_slots = limits.max_sequences - len(running)
+        return Snapshot(waiting, running, free_slots, limits.kv_tokens - used)
+
+    async def _waiting(self, block_tokens: int) -> dict[Lane, Waiting]:
+        """Per lane: how many wait, and the most KV memory that a next one of a flow needs."""
+        lanes: dict[Lane, Waiting] = {}
+        for flow, depth in (await self.rooms.queue.depths(self.pool)).items():
+            if depth.waiting:
+                before = lanes.get(flow.lane, Waiting(0, 0))
+                need = max(before.next_kv_tokens, depth.next_kv_tokens + block_tokens - 1)
+                lanes[flow.lane] = Waiting(before.jobs + depth.waiting, need)
+        return lanes
+
+    async def _lease(self, take: Take) -> list[Lease]:
+        limits = self.engine.limits()
+        ask = Ask(
+            pool=self.pool,
+            slots=take.slots,
+            kv_tokens=take.kv_tokens,
+            lanes=take.lanes,
+            block_tokens=limits.block_tokens,
+            evicts=limits.evicts,
+        )
+        return await self.rooms.queue.lease(ask, worker=self.name, seconds=LEASE_SECONDS)
+
+    def _start(self, lease: Lease) -> None:
+        job = lease.job
+        self._started += 1
+        make = partial(self.rooms.tokens.decoder, job.model, job.sampling.stop)
+        now = self.rooms.clock.monotonic()
+        run = Run(lease, make, started_at=now, order=self._started)
+        run.kv_tokens = job.kv_tokens(self.engine.limits().block_tokens)
+        self._runs[job.id] = run
+        self._idle.clear()
+        self.rooms.spawn(self._serve(run), name=f"serve {job.id}")
+
+    # -- one run ----------------------------------------------------------------------------------
+
+    async def _serve(self, run: Run) -> None:
+        """From lease to acknowledgement."""
+        abandoned = self.rooms.stream.abandoned(run.job)
+        abandoned.add_done_callback(partial(_abandoned, run))
+        try:
+            fault = await self._generate(run)
+            await self._conclude(run, fault)
+        finally:
+            abandoned.cancel()
+            del self._runs[run.job.id]
+            self._wake.set()
+            if not self._runs:
+                self._idle.set()
+
+    async def _generate(self, run: Run) -> Exception | None:
+        """⑪ ⑫ until every choice has its finish reason, something fails or the run is interrupted.
+
+        An interruption only stops the engine: what it had sent by then is still taken (and charged).
+        """
+        if _too_late(run):
+            run.interrupt(Interruption.LATE)
+            return None
+        run.generation = generation = self.engine.generate(run.request())
+        try:
+            await self._publish(run, run.started())
+            async for delta in generation:
+                event = run.accept(delta, self.rooms.clock.monotonic())
+                if event is not None:
+                    await self._publish(run, event)
+                if run.finished:
+                    return None
+            if run.interruption is None:
+                run.require_end()
+        except Exception as fault:  # whatever an engine throws ends one call, not the worker
+            return fault
+        finally:
+            await generation.aclose()
+        return None
+
+    async def _publish(self, run: Run, event: Started | Delta) -> None:
+        if run.abandonment is not None:
+            return
+        try:
+            await self.rooms.stream.publish(run.job, run.job.attempt, [event])
+        except ReaderGone:
+            run.abandonment = await self.rooms.stream.abandoned(run.job)
+            run.interrupt(Interruption.ABANDONED)
+
+    async def _conclude(self, run: Run, fault: Exception | None) -> None:
+        """The engine's work has ended; resolve the hold, tell the reader, return or remove the job."""
+        if run.mismatch:
+            self.rooms.report.metrics.usage_mismatch.labels(run.job.model).inc()
+            self.rooms.report.log.warning("usage_mismatch", request_id=run.job.id)
+        match run.interruption:
+            case Interruption.LEASE_LOST:
+                return  # the job, its hold and its reader are the owner's again
+            case _ if run.abandonment is not None:
+                await self._conclude_abandoned(run, run.abandonment)
+            case Interruption.LATE:
+                await self._conclude_late(run)
+            case _ if run.finished:
+                await self._conclude_ended(run)
+            case Interruption.PREEMPTED if fault is None:
+                self.rooms.report.metrics.preemptions.labels(run.job.model).inc()
+                await self._return(run, preempted=True)
+            case _:
+                await self._conclude_fault(run, fault)
+
+    async def _conclude_ended(self, run: Run) -> None:
+        row = await self._settle(run, self._bill(run, Outcome.COMPLETED, "ended"))  # ⑭
+        if row is not None:
+            await self._finish(run, _terminal(run, row))  # ⑮
+        await self._acknowledge(run)  # ⑯
+
+    async def _conclude_abandoned(self, run: Run, gone: Abandonment) -> None:
+        """The client left: charge what was received. Its gateway died: what it had read, or nothing."""
+        bill = self._bill(run, Outcome.CANCELLED, gone.reason.value)
+        if gone.reason is AbandonReason.OWNER_GONE:
+            read = min(gone.confirmed_tokens, run.output_tokens) if run.job.streamed else 0
+            if read == 0:
+                bill = self._bill(run, Outcome.FAILED, gone.reason.value)
+            else:
+                bill = Bill(run.usage(read), bill.outcome, bill.reason, bill.timings)
+        await self._settle(run, bill)
+        await self._acknowledge(run)
+
+    async def _conclude_late(self, run: Run) -> None:
+        seconds = run.job.deadline_seconds
+        error = QueueDeadline(
+            f"The call waited {run.lease.waited_seconds:.1f} s and was not started: the "
+            f"{run.job.flow.lane} lane allows {seconds:g} s. Nothing was charged; retry later."
+        )
+        await self._fail(run, Outcome.EVICTED, "queue_deadline", error)
+
+    async def _conclude_fault(self, run: Run, fault: Exception | None) -> None:
+        """Run the rest elsewhere under the same hold where E8 allows, else end the call for free."""
+        report, job = self.rooms.report, run.job
+        report.metrics.engine_faults.labels(job.model).inc()
+        why = "silent" if fault is None else str(fault)
+        report.log.warning("engine_fault", request_id=job.id, fault=why, output=run.output_tokens)
+        if fault is not None and not isinstance(fault, EngineFault | Signal):
+            report.log.error("task_failed", task=f"generate {job.id}", exc_info=fault)
+        again = job.resumable or not run.published
+        if again and job.resume.faults + 1 < MOST_FAULTS:
+            return await self._return(run, fault=True)
+        error = EngineTimeout() if fault is None else EngineFailed()
+        return await self._fail(run, Outcome.FAILED, "engine_fault", error)
+
+    async def _fail(self, run: Run, outcome: Outcome, reason: str, error: ForebayError) -> None:
+        await self._settle(run, self._bill(run, outcome, reason))
+        await self._finish(run, Failed(run.sequence + 1, run.job.attempt, error))
+        await self._acknowledge(run)
+
+    # -- the steps of an ending -------------------------------------------------------------------
+
+    def _bill(self, run: Run, outcome: Outcome, reason: str) -> Bill:
+        return Bill(run.usage(), outcome, reason, run.timings(self.rooms.clock.monotonic()))
+
+    async def _settle(self, run: Run, bill: Bill) -> UsageRow | None:
+        """Charge or release, once. None: a newer attempt has the hold, so this one says no more."""
+        ledger, job = self.rooms.ledger, run.job
+        charged = bill.outcome in (Outcome.COMPLETED, Outcome.CANCELLED)
+        for attempt in range(SETTLE_TRIES):
+            verb = ledger.settle if charged else ledger.release
+            try:
+                row = await verb(job.id, job.attempt, bill)
+            except AlreadyResolved as done:
+                return done.row
+            except StaleAttempt:
+                return None
+            except StoreUnavailable as fault:
+                self.rooms.report.log.error("settle_failed", request_id=job.id, error=str(fault))
+                await asyncio.sleep(RETRY_SECONDS * 2**attempt)
+            else:
+                self.rooms.report.resolved(row)
+                return row
+        await self._give_up(run)
+        return None
+
+    async def _give_up(self, run: Run) -> None:
+        """The store is gone: tell the client, charge nothing, release when the store is back."""
+        error = StoreUnavailable("The ledger cannot be written; this call costs nothing.")
+        await self._finish(run, Failed(run.sequence + 1, run.job.attempt, error))
+        bill = self._bill(run, Outcome.FAILED, "ledger_unavailable")
+        self.rooms.spawn(self._release_later(run, bill), name=f"release {run.job.id}")
+
+    async def _release_later(self, run: Run, bill: Bill) -> None:
+        while True:
+            try:
+                row = await self.rooms.ledger.release(run.job.id, run.job.attempt, bill)
+                return self.rooms.report.resolved(row)
+            except StoreUnavailable:
+                await asyncio.sleep(RETRY_SECONDS * 2**SETTLE_TRIES)
+            except Signal:
+                return None
+
+    async def _finish(self, run: Run, event: Finished | Failed) -> None:
+        try:
+            await self.rooms.stream.publish(run.job, run.job.attempt, [event])
+        except ReaderGone:
+            return  # it left between its last token and the end; the settlement stands
+
+    async def _acknowledge(self, run: Run) -> None:
+        served = Served(run.generated, run.cached_input_tokens)
+        cost = self.rooms.queue.cost(run.job.input_tokens, run.generated)
+        busy = len(self._runs) >= self.engine.limits().max_sequences
+        self.rooms.admission.served(self.pool, cost, busy=busy)
+        try:
+            await self.rooms.queue.ack(run.lease, served=served)
+        except LeaseLost:
+            return  # reaped meanwhile; its owner finds the settlement
+
+    async def _return(self, run: Run, *, preempted: bool = False, fault: bool = False) -> None:
+        """Back to the front of its flow with everything published so far (Q3, E8)."""
+        served = Served(run.generated, run.cached_input_tokens)
+        resume = run.resume(preempted=preempted, fault=fault)
+        try:
+            await self.rooms.queue.nack(run.lease, served=served, resume=resume)
+        except LeaseLost:
+            return  # reaped meanwhile; the owner decides
+
+    # -- once a second ----------------------------------------------------------------------------
+
+    async def _beat_forever(self) -> None:
+        """Renew all leases in one call, notice lost ones and engines that went silent."""
+        while True:
+            await asyncio.sleep(BEAT_SECONDS)
+            await self.rooms.stream.presence(self.name)
+            progress = [Progress(run.lease, run.generated) for run in self._runs.values()]
+            lost = await self.rooms.queue.extend(self.name, progress, seconds=LEASE_SECONDS)
+            for job_id in lost:
+                if (run := self._runs.get(job_id)) is not None:
+                    run.interrupt(Interruption.LEASE_LOST)
+            now = self.rooms.clock.monotonic()
+            for run in list(self._runs.values()):
+                limit = SILENCE_SECONDS if run.generated else FIRST_TOKEN_SECONDS
+                if now - run.last_delta_at > limit:
+                    run.interrupt(Interruption.SILENT)
+            self._wake.set()  # an engine may have come back
+
+
+def _too_late(run: Run) -> bool:
+    """Checked again at the first lease: the owner's timer may not have fired yet."""
+    deadline = run.job.deadline_seconds
+    first = run.job.resume.sequence == 0
+    return first and deadline is not None and run.lease.waited_seconds > deadline
+
+
+def _abandoned(run: Run, future: asyncio.Future[Abandonment]) -> None:
+    if not future.cancelled():
+        run.abandonment = future.result()
+        run.interrupt(Interruption.ABANDONED)
+
+
+def _running(run: Run, now: float) -> Running:
+    job = run.job
+    return Running(
+        job_id=job.id,
+        lane=job.flow.lane,
+        order=run.order,
+        output_tokens=run.output_tokens,
+        resumable=job.resumable,
+        published=run.published,
+        protected=run.protected(now),
+        kv_tokens=run.kv_tokens,
+        leaving=run.interruption is not None,
+    )
+
+
+def _terminal(run: Run, row: UsageRow) -> Finished | Failed:
+    """What the resolution says, also when somebody else had resolved the hold first."""
+    sequence, attempt = run.sequence + 1, run.job.attempt
+    if row.outcome is Outcome.COMPLETED:
+        reasons = row.usage.finish_reasons
+        return Finished(sequence, attempt, row.usage, row.amount_nanos, reasons)
+    return Failed(sequence, attempt, EngineFailed())

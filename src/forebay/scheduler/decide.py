@@ -1,0 +1,128 @@
+"""What a worker does now with its engine: take jobs, send some back, or wait. Pure.
+
+`decide` looks at plain data and answers plain data; `pipeline/worker.py` acts on it. Rules:
+- Free slots are offered to all lanes at once: which job is next is the queue's choice (Q7-Q9), and
+  the snapshot may be older than the queue.
+- A waiting job that does not fit what is free may have one running job of a lower lane sent back,
+  if the policy lets that lane be preempted. So there are never more victims than waiting jobs of
+  higher lanes that do not fit; one that needs more room asks again when the first has left.
+- Victims are resumable ones first, then the newest. Never one that is protected (Q7), and never one
+  that has published output and cannot be resumed (E8).
+- A run that is on its way out already counts as room for the waiting, and is no victim again.
+
+Not here: who is protected (the queue says so with the lease), how a job is sent back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from forebay.core.job import Lane
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A lane's waiting jobs, and the KV memory that its next one needs (E9)."""
+
+    jobs: int
+    next_kv_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A job that the engine runs. The larger its `order`, the later it was started."""
+
+    job_id: str
+    lane: Lane
+    order: int
+    output_tokens: int
+    resumable: bool
+    published: bool
+    protected: bool
+    kv_tokens: int
+    leaving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One pool as one worker sees it. Lanes without waiting jobs may be absent."""
+
+    waiting: Mapping[Lane, Waiting]
+    running: tuple[Running, ...]
+    free_slots: int
+    free_kv_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the operator allows: the lanes whose running jobs may be sent back for a higher one."""
+
+    victims: frozenset[Lane] = frozenset({Lane.BATCH})
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Lease up to so many jobs, with so much KV memory, of these lanes."""
+
+    slots: int
+    kv_tokens: int
+    lanes: frozenset[Lane]
+
+
+@dataclass(frozen=True, slots=True)
+class Preempt:
+    """Stop this job and return it to the front of its flow."""
+
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to do until a job arrives, ends or leaves."""
+
+
+Decision = Take | Preempt | Wait
+
+
+def decide(snapshot: Snapshot, policy: Policy) -> list[Decision]:
+    """What to do now, in order: first take, then preempt; `[Wait()]` if there is neither."""
+    decisions: list[Decision] = []
+    if snapshot.free_slots > 0 and snapshot.free_kv_tokens > 0:
+        decisions.append(Take(snapshot.free_slots, snapshot.free_kv_tokens, frozenset(Lane)))
+    decisions.extend(map(Preempt, _victims(snapshot, policy)))
+    return decisions or [Wait()]
+
+
+def _victims(snapshot: Snapshot, policy: Policy) -> list[str]:
+    """One for each waiting job that does not fit, highest lane first, while there are any."""
+    leaving = [run for run in snapshot.running if run.leaving]
+    slots = snapshot.free_slots + len(leaving)
+    kv_tokens = snapshot.free_kv_tokens + sum(run.kv_tokens for run in leaving)
+    candidates = [run for run in snapshot.running if _may_go(run, policy)]
+    candidates.sort(key=lambda run: (run.resumable, run.order))  # the best victim is last
+    chosen: list[str] = []
+    for lane in sorted(snapshot.waiting, key=lambda lane: lane.rank):
+        waiting = snapshot.waiting[lane]
+        for _ in range(waiting.jobs):
+            if slots < 1 or kv_tokens < waiting.next_kv_tokens:
+                victim = _pop_below(lane, candidates)
+                if victim is None:
+                    break  # the jobs behind this one are no easier to place
+                chosen.append(victim.job_id)
+                slots, kv_tokens = slots + 1, kv_tokens + victim.kv_tokens
+            slots, kv_tokens = slots - 1, kv_tokens - waiting.next_kv_tokens
+    return chosen
+
+
+def _may_go(run: Running, policy: Policy) -> bool:
+    lost = run.published and not run.resumable
+    return run.lane in policy.victims and not (run.protected or run.leaving or lost)
+
+
+def _pop_below(lane: Lane, candidates: list[Running]) -> Running | None:
+    """Take the best victim whose lane is lower than this one."""
+    for index in range(len(candidates) - 1, -1, -1):
+        if candidates[index].lane.rank > lane.rank:
+            return candidates.pop(index)
+    return None

@@ -1,0 +1,153 @@
+"""A ledger that checks its own invariants while the real rooms use it.
+
+Wraps any ledger: every verb goes through, what it answers is recorded, and the money invariants
+L1-L4, L7, L8 and L15 are asserted against the record at once. Simulation asks `check` after each step.
+
+Not here: what the calls should cost (`world.py` compares with what clients and engines saw).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
+
+from forebay.core.hold import Account, Balance, Bill, Hold, HoldRequest, UsageQuery
+from forebay.core.money import Price, PriceTerms
+from forebay.core.usage import Outcome, UsageRow, UsageTotal
+from forebay.ledger import Books, Ledger, amount_nanos
+
+T = TypeVar("T")
+
+
+def peek(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The answer of a coroutine that never waits (memory implementations)."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        answer: T = done.value
+        return answer
+    coroutine.close()
+    raise AssertionError("a memory implementation waited")
+
+
+class WatchedLedger(Ledger, Books):
+    """Records and asserts; answers are the wrapped ledger's (any that has both contracts)."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.requests: dict[str, HoldRequest] = {}
+        self.holds: dict[str, Hold] = {}
+        self.rows: dict[str, UsageRow] = {}
+        self.attempts: dict[str, int] = {}
+        self.watermarks: dict[str, int] = {}
+        self._pending: dict[str, int] = defaultdict(int)
+        self._posted: dict[str, int] = defaultdict(int)
+        self._open: dict[str, int] = defaultdict(int)
+        self._changed = False
+
+    async def hold(self, request: HoldRequest) -> Hold:
+        hold: Hold = await self._inner.hold(request)
+        self._changed = True
+        if request.id not in self.holds:
+            self.requests[request.id], self.holds[request.id] = request, hold
+            self.attempts[request.id] = hold.attempt
+            assert request.floor_tokens <= hold.ceiling_tokens <= request.ceiling_tokens
+            for scope in request.scopes:
+                self._pending[scope] += hold.amount_nanos
+                self._open[scope] += 1
+        return hold
+
+    async def dispatch(self, hold_id: str, attempt: int) -> None:
+        await self._inner.dispatch(hold_id, attempt)
+        assert attempt >= self.attempts[hold_id], "L7"
+        self.attempts[hold_id] = attempt
+
+    async def settle(self, hold_id: str, attempt: int, bill: Bill) -> UsageRow:
+        assert attempt <= self.attempts[hold_id], "an attempt nobody dispatched"
+        row: UsageRow = await self._inner.settle(hold_id, attempt, bill)
+        assert attempt == self.attempts[hold_id], "L7: an older attempt settled"
+        assert row.usage.output_tokens <= bill.usage.output_tokens, "L8: more than was reported"
+        return self._resolved(row)
+
+    async def release(self, hold_id: str, attempt: int, bill: Bill) -> UsageRow:
+        row: UsageRow = await self._inner.release(hold_id, attempt, bill)
+        assert attempt == self.attempts[hold_id], "L7: an older attempt released"
+        assert row.amount_nanos == 0
+        return self._resolved(row)
+
+    async def beat(self, process: str, counter: int, progress: Mapping[str, int]) -> None:
+        await self._inner.beat(process, counter, progress)
+        self.watermarks.update(progress)
+
+    async def sweep(self, monotonic: float) -> list[UsageRow]:
+        rows: list[UsageRow] = await self._inner.sweep(monotonic)
+        return [self._resolved(row) for row in rows]
+
+    def _resolved(self, row: UsageRow) -> UsageRow:
+        hold, request = self.holds[row.call_id], self.requests[row.call_id]
+        assert row.call_id not in self.rows, "L4: a second resolution"
+        assert 0 <= row.amount_nanos <= hold.amount_nanos, "L3"
+        assert row.usage.output_tokens <= hold.ceiling_tokens * request.choices, "L8"
+        if row.outcome in (Outcome.COMPLETED, Outcome.CANCELLED) and row.amount_nanos:
+            assert row.amount_nanos == amount_nanos(hold.price, row.usage), "L11"
+            assert row.usage.output_tokens >= self.watermarks.get(row.call_id, 0), "L8: watermark"
+        self._changed = True
+        self.rows[row.call_id] = row
+        for scope in request.scopes:
+            self._pending[scope] -= hold.amount_nanos
+            self._posted[scope] += row.amount_nanos
+            self._open[scope] -= 1
+        return row
+
+    @property
+    def unresolved(self) -> list[str]:
+        """Hold ids without a resolution."""
+        return [id_ for id_ in self.holds if id_ not in self.rows]
+
+    def check_if_changed(self) -> None:
+        """`check` unless no verb has answered since the last time."""
+        if self._changed:
+            self._changed = False
+            self.check()
+
+    def check(self) -> None:
+        """L1, L2 and L15 for every scope that ever held money."""
+        for scope in self._pending:
+            balance: Balance = peek(self._inner.balances(scope))
+            assert balance.pending_nanos == self._pending[scope], "L1"
+            assert balance.posted_nanos == self._posted[scope], "L1"
+            assert balance.open_holds == self._open[scope], "L15"
+            spent = balance.posted_nanos + balance.pending_nanos
+            high = balance.high_water_nanos
+            assert high is None or spent <= high, "L2"
+
+    async def balances(self, scope: str) -> Balance:
+        balance: Balance = await self._inner.balances(scope)
+        return balance
+
+    async def usage(self, query: UsageQuery) -> list[UsageRow]:
+        rows: list[UsageRow] = await self._inner.usage(query)
+        return rows
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    async def open_account(self, account: Account) -> bool:
+        created: bool = await self._inner.open_account(account)
+        return created
+
+    async def set_cap(self, scope: str, cap_nanos: int | None) -> None:
+        await self._inner.set_cap(scope, cap_nanos)
+
+    async def publish_price(self, terms: PriceTerms) -> Price:
+        price: Price = await self._inner.publish_price(terms)
+        return price
+
+    async def price(self, version: int) -> Price:
+        price: Price = await self._inner.price(version)
+        return price
+
+    async def totals(self, query: UsageQuery, *, by: str) -> list[UsageTotal]:
+        totals: list[UsageTotal] = await self._inner.totals(query, by=by)
+        return totals

@@ -1,0 +1,424 @@
+"""A virtual-time world: real pipeline, queue, ledger and scripted engines, with faults.
+
+A world is a seed and a topology. Its clients call, read, leave and lose patience; its processes are
+killed, frozen (SIGSTOP) and replaced between any two awaits; its engines crash. After each step the
+money invariants are checked; when all is quiet every call is compared with what its client saw and
+what the engines made. A broken invariant prints the command that replays the run:
+
+    python -m forebay.testing.world TOPOLOGY SEED
+
+Topologies
+- `machine`: gateway, worker, keeper and the queue in one process, as `forebay up` runs them. A kill
+  takes everything but the ledger.
+- `fleet`: two gateways, two workers and a keeper that share a queue and a stream; each dies alone.
+
+Checked: S1 each held call has one outcome; S2 money is conserved and capped (L1, L2, L15); S3 no hold
+outlives its dead owner by more than the sweep; S4 completed calls are billed what was streamed, all
+others by L8; S6 one live lease per job (Q2), an engine never holds more than it can (E9, A3); S7
+bounds hold; S8 when all is quiet everything is empty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from forebay.admission import AdmissionSettings
+from forebay.admission.memory import MemoryAdmission
+from forebay.catalog.settings import SCRIPTED, LaneFactors, ModelSettings, price_terms
+from forebay.catalog.static import StaticCatalog
+from forebay.core.call import Call, Message, SamplingWish
+from forebay.core.errors import ForebayError
+from forebay.core.event import CallEvent, Delta, Failed, Finished
+from forebay.core.hold import Account
+from forebay.core.job import Lane
+from forebay.core.principal import Principal, Scopes
+from forebay.core.usage import Outcome, UsageRow
+from forebay.engine.journal import Made
+from forebay.engine.script import Performance
+from forebay.engine.scripted import ScriptedEngine
+from forebay.engine.settings import EngineSettings, ScriptedSettings
+from forebay.ledger.memory import MemoryLedger
+from forebay.observe import Metrics
+from forebay.pipeline.interactive import InteractivePipeline
+from forebay.pipeline.keeper import Keeper
+from forebay.pipeline.rooms import Reporter, Rooms
+from forebay.pipeline.worker import Worker
+from forebay.queue import QueueSettings
+from forebay.queue.memory import MemoryQueue
+from forebay.scheduler import Policy
+from forebay.stream.memory import MemoryStream
+from forebay.tenancy.memory import MemoryTenancy
+from forebay.testing.clock import CountingIds
+from forebay.testing.loop import LoopClock, VirtualLoop, spawn
+from forebay.testing.watched import WatchedLedger, peek
+from forebay.tokens.hf import HuggingFaceTokens
+from forebay.tenancy import plans_by_name
+from forebay.tokens.scripted import scripted_tokens
+
+MODEL = replace(SCRIPTED, context_tokens=1024, kv_tokens=1536, max_sequences=4)
+ENGINE = EngineSettings(max_sequences=4, kv_tokens=1536, context_tokens=1024)
+SCRIPT = ScriptedSettings(step_seconds=0.02, prefill_tokens_per_second=4000, start_seconds=0.5)
+# Longer than a freeze, two engines that hang before a first token, and all their deadlines.
+QUIET_SECONDS = 240.0
+
+
+class Topology(StrEnum):
+    """What runs where."""
+
+    MACHINE = "machine"
+    FLEET = "fleet"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One client's intentions."""
+
+    id: str
+    tenant: int
+    at: float
+    lane: Lane
+    prompt: str
+    max_tokens: int | None
+    streamed: bool
+    seed: int | None
+    leaves_after_tokens: int | None
+    patience_seconds: float
+
+
+@dataclass(slots=True)
+class Seen:
+    """What one client saw."""
+
+    plan: Plan
+    gateway: str
+    tokens: int = 0
+    token_ids: list[int] = field(default_factory=list)
+    text: str = ""
+    finished: Finished | None = None
+    failed: Failed | None = None
+    refused: ForebayError | None = None
+    left: bool = False
+    terminals: int = 0
+
+    def take(self, event: CallEvent) -> None:
+        """Remember one event."""
+        if isinstance(event, Delta):
+            assert not self.terminals, "T2: a delta after the end"
+            self.tokens += len(event.token_ids)
+            self.token_ids.extend(event.token_ids)
+            self.text += event.text
+        elif isinstance(event, Finished):
+            self.finished, self.terminals = event, self.terminals + 1
+        elif isinstance(event, Failed):
+            self.failed, self.terminals = event, self.terminals + 1
+
+
+class Fabric:
+    """What the processes of one installation share besides the ledger."""
+
+    def __init__(self, world: World) -> None:
+        self.queue = MemoryQueue(QueueSettings(flow_jobs=8, lane_jobs=24), world.clock)
+        self.stream = MemoryStream(world.clock)
+        self.admission = MemoryAdmission(AdmissionSettings(), world.clock, world.ids)
+
+    def rooms(self, world: World) -> Rooms:
+        """The rooms as a process sees them."""
+        return Rooms(
+            tenancy=world.tenancy,
+            admission=self.admission,
+            catalog=world.catalog,
+            tokens=world.tokens,
+            ledger=world.ledger,
+            queue=self.queue,
+            stream=self.stream,
+            clock=world.clock,
+            spawn=spawn,
+            report=world.reporter,
+        )
+
+
+class World:
+    """One seeded run. `run` raises AssertionError on the first broken invariant."""
+
+    def __init__(self, seed: int, topology: Topology, *, calls: int = 30) -> None:
+        self.seed, self.topology = seed, topology
+        self.loop = VirtualLoop(seed)
+        self.random = self.loop.random
+        self.clock = LoopClock(self.loop)
+        self.ids = CountingIds()
+        self.ledger = WatchedLedger(MemoryLedger(self.clock))
+        self.reporter = Reporter(Metrics())
+        self.tokens = HuggingFaceTokens({MODEL.id: scripted_tokens(self.ids)})
+        self.tenancy = MemoryTenancy(
+            clock=self.clock, ids=self.ids, plans=plans_by_name([]), pepper=bytes(32)
+        )
+        prices = [peek(self.ledger.publish_price(t)) for t in price_terms(MODEL, LaneFactors())]
+        self.catalog = StaticCatalog([MODEL], prices)
+        self.seen: list[Seen] = []
+        self.engines: dict[str, ScriptedEngine] = {}
+        self.gateways: dict[str, InteractivePipeline] = {}
+        self.alive: list[str] = []
+        self.frozen: set[str] = set()
+        self._serial = 0
+        self._plans = [self._plan(number) for number in range(calls)]
+        self._principals = [self._principal(number) for number in range(3)]
+
+    # -- what will happen ---------------------------------------------------------------------
+
+    def _principal(self, number: int) -> Principal:
+        """Three tenants; the last one is nearly out of money."""
+        scopes = Scopes(f"org{number % 2}", f"proj{number}", f"key{number}")
+        cap = 300_000 if number == 2 else None
+        for scope in scopes[:2]:
+            peek(self.ledger.open_account(Account(scope)))
+        peek(self.ledger.open_account(Account(scopes.key_id, cap, max_open_holds=12)))
+        return Principal(scopes, weight=number + 1, lanes=frozenset(Lane))
+
+    def _plan(self, number: int) -> Plan:
+        chance = self.random.random
+        length = self.random.choice((1, 3, 10, 30, 60))
+        fault = ""
+        if chance() < 0.04:
+            fault = f" crash_at={self.random.randint(0, length)}"
+        elif chance() < 0.04:
+            fault = f" hang_at={self.random.randint(0, length)}"
+        return Plan(
+            id=f"req_{number:03d}",
+            tenant=self.random.randrange(3),
+            at=self.random.uniform(0, 12),
+            lane=self.random.choice((Lane.PREMIUM, Lane.INTERACTIVE, Lane.INTERACTIVE, Lane.BATCH)),
+            prompt=f"canary-{number} [[script length={length}{fault}]]",
+            max_tokens=self.random.choice((None, 5, 40, 100)),
+            streamed=chance() < 0.7,
+            seed=7 if chance() < 0.3 else None,
+            leaves_after_tokens=self.random.randint(0, length) if chance() < 0.2 else None,
+            patience_seconds=self.random.uniform(0.1, 8) if chance() < 0.2 else 1e6,
+        )
+
+    # -- processes ----------------------------------------------------------------------------
+
+    def _name(self, kind: str) -> str:
+        self._serial += 1
+        return f"{kind}{self._serial}"
+
+    def _start_gateway(self, fabric: Fabric, process: str) -> None:
+        pipeline = InteractivePipeline(fabric.rooms(self), process=process)
+        self.gateways[process] = pipeline
+        self.loop.start(process, pipeline.beat_forever())
+
+    def _start_worker(self, fabric: Fabric, process: str) -> None:
+        engine = ScriptedEngine(ENGINE, SCRIPT, clock=self.clock)
+        self.engines[process] = engine
+        worker = Worker(
+            fabric.rooms(self), engine, name=process, pool=MODEL.id, policy=Policy()
+        )
+
+        async def life() -> None:
+            await engine.start()
+            await worker.run()
+
+        self.loop.start(process, life())
+
+    def _start(self, kind: str) -> None:
+        process = self._name(kind)
+        self.alive.append(process)
+        if kind == "machine":
+            self.fabric = Fabric(self)
+            keeper = Keeper(self.fabric.rooms(self))
+            self._start_worker(self.fabric, process)
+            self._start_gateway(self.fabric, process)
+
+            async def keep() -> None:
+                await keeper.take_over()
+                await keeper.run()
+
+            self.loop.start(process, keep())
+        elif kind == "gateway":
+            self._start_gateway(self.fabric, process)
+        elif kind == "worker":
+            self._start_worker(self.fabric, process)
+        else:
+            self.loop.start(process, Keeper(self.fabric.rooms(self)).run())
+
+    def _kill(self, process: str) -> None:
+        self.loop.kill(process)
+        self.alive.remove(process)
+        self.gateways.pop(process, None)
+
+    # -- what clients and fate do -------------------------------------------------------------
+
+    async def _client(self, seen: Seen, pipeline: InteractivePipeline) -> None:
+        plan = seen.plan
+        call = Call(
+            id=plan.id,
+            principal=self._principals[plan.tenant],
+            model=MODEL.id,
+            messages=(Message("user", plan.prompt),),
+            lane=plan.lane,
+            streamed=plan.streamed,
+            max_output_tokens=plan.max_tokens,
+            sampling=SamplingWish(temperature=0.7, seed=plan.seed),
+        )
+        try:
+            async with (
+                asyncio.timeout(plan.patience_seconds),
+                aclosing(pipeline.run(call)) as events,
+            ):
+                async for event in events:
+                    seen.take(event)
+                    if plan.leaves_after_tokens is not None and isinstance(event, Delta):
+                        if seen.tokens >= plan.leaves_after_tokens:
+                            seen.left = True
+                            return
+        except TimeoutError:
+            seen.left = True
+        except ForebayError as refusal:
+            seen.refused = refusal
+
+    async def _clients(self) -> None:
+        for plan in sorted(self._plans, key=lambda plan: plan.at):
+            await asyncio.sleep(plan.at - self.loop.time())
+            while not self.gateways:
+                await asyncio.sleep(0.5)
+            gateway = self.random.choice(sorted(self.gateways))
+            seen = Seen(plan, gateway)
+            self.seen.append(seen)
+            self.loop.start(gateway, self._client(seen, self.gateways[gateway]))
+
+    async def _fate(self) -> None:
+        """Kill, freeze and replace processes at random moments; make the wall clock jump (L10)."""
+        for _ in range(self.random.randint(0, 4)):
+            await asyncio.sleep(self.random.uniform(0.05, 6))
+            await self._between_two_awaits()
+            victim = self.random.choice(self.alive)
+            if self.random.random() < 0.25 and self.topology is Topology.FLEET:
+                self.loop.freeze(victim, seconds=self.random.choice((1.0, 5.0, 25.0)))
+                self.frozen.add(victim)
+                continue
+            self._kill(victim)
+            self.clock.offset += self.random.choice((0.0, 0.0, 86_400.0, -86_400.0))
+            await asyncio.sleep(self.random.uniform(0, 8))
+            self._start(victim.rstrip("0123456789"))
+
+    async def _between_two_awaits(self) -> None:
+        """Strike while something is going on, not only when a timer fires."""
+        for _ in range(self.random.randint(0, 40)):
+            await asyncio.sleep(0)
+
+    async def _history(self) -> None:
+        if self.topology is Topology.MACHINE:
+            self._start("machine")
+        else:
+            self.fabric = Fabric(self)
+            for kind in ("keeper", "worker", "worker", "gateway", "gateway"):
+                self._start(kind)
+        fate = self.loop.start("fate", self._fate())
+        await self._clients()
+        await fate
+        await asyncio.sleep(QUIET_SECONDS)
+
+    # -- the run and its judgement ------------------------------------------------------------
+
+    def run(self) -> World:
+        """Live through it and judge; the same world again, for questions."""
+        self.loop.after_step = self.ledger.check_if_changed
+        try:
+            self.loop.run_until_complete(self._history())
+            self._judge_quiet()
+            for seen in self.seen:
+                self._judge(seen)
+        except AssertionError as broken:
+            command = f"python -m forebay.testing.world {self.topology} {self.seed}"
+            broken.add_note(f"replay: {command}")
+            raise
+        finally:
+            for process in list(self.alive):
+                self._kill(process)
+            self.loop.kill("")
+            self.loop.kill("fate")
+            self.loop.close()
+        return self
+
+    def _judge_quiet(self) -> None:
+        """S3 and S8: nothing is held, queued, leased, streamed or generated any more."""
+        assert not self.ledger.unresolved, f"S3: unresolved holds {self.ledger.unresolved}"
+        assert not peek(self.fabric.queue.depths(MODEL.id)), "S8: jobs are left in the queue"
+        for process in self.alive:
+            if process in self.gateways:
+                assert self.gateways[process].open_calls == 0, "S8: calls are left open"
+                assert not self.fabric.stream.open_streams(process), "S8: streams are left open"
+            if process in self.engines:
+                assert self.engines[process].signals().running == 0, "S8: the engine still works"
+        made_for = {self._call_id(made.request_id) for made in self._made_by_engines()}
+        assert made_for <= set(self.ledger.holds), "L6: the engine ran without a hold"
+
+    @staticmethod
+    def _call_id(request_id: str) -> str:
+        return request_id.split(".")[0]
+
+    def _made(self, call_id: str) -> int:
+        """Tokens that engines made for this call, over all attempts."""
+        return sum(
+            made.made
+            for made in self._made_by_engines()
+            if self._call_id(made.request_id) == call_id
+        )
+
+    def _made_by_engines(self) -> Iterator[Made]:
+        return (made for engine in self.engines.values() for made in engine.journal.records.values())
+
+    def _judge(self, seen: Seen) -> None:
+        """S1 and S4: what one client saw, what it was billed, what engines made."""
+        row = self.ledger.rows.get(seen.plan.id)
+        assert seen.terminals <= 1, "T2"
+        if row is None:
+            nothing = seen.refused is not None or seen.left or self._gateway_died(seen)
+            assert nothing, f"S1: {seen.plan.id} has no outcome"
+            return
+        billed = row.usage.output_tokens if row.amount_nanos else 0
+        assert billed <= self._made(seen.plan.id), "L8: billed more than was made"
+        # A gateway that was stopped for seconds counts as dead: what it had read may be charged.
+        if (seen.failed or seen.refused) and seen.gateway not in self.frozen:
+            assert row.amount_nanos == 0, f"P3: {seen.plan.id} failed and was charged"
+        if seen.finished is not None:
+            self._judge_finished(seen, row, seen.finished)
+        elif seen.left:
+            expected = (Outcome.CANCELLED, Outcome.COMPLETED, Outcome.FAILED, Outcome.REJECTED)
+            assert row.outcome in expected, row.outcome
+            if row.outcome in (Outcome.CANCELLED, Outcome.COMPLETED):
+                assert row.usage.output_tokens >= seen.tokens, "L8: billed less than was read"
+
+    def _gateway_died(self, seen: Seen) -> bool:
+        return seen.gateway not in self.gateways
+
+    def _judge_finished(self, seen: Seen, row: UsageRow, finished: Finished) -> None:
+        assert row.outcome is Outcome.COMPLETED, "S1"
+        assert finished.amount_nanos == row.amount_nanos
+        assert seen.tokens == row.usage.output_tokens == finished.usage.output_tokens, "S4"
+        prompt = peek(self.tokens.render(MODEL.id, [Message("user", seen.plan.prompt)]))
+        undisturbed = Performance(prompt.ids)
+        expected = [undisturbed.token(position) for position in range(seen.tokens)]
+        assert seen.token_ids == expected, "T1: not the undisturbed text"
+
+
+def main() -> None:
+    """Replay one run and print what happened to each call."""
+    topology, seed = Topology(sys.argv[1]), int(sys.argv[2])
+    world = World(seed, topology)
+    try:
+        world.run()
+    finally:
+        for seen in world.seen:
+            row = world.ledger.rows.get(seen.plan.id)
+            ended = seen.finished or seen.failed or seen.refused or ("left" if seen.left else "-")
+            bill = f"{row.outcome} {row.reason} {row.usage.output_tokens}" if row else "no row"
+            print(seen.plan.id, seen.gateway, seen.plan.lane, seen.tokens, bill, ended, sep="  ")
+
+
+if __name__ == "__main__":
+    main()

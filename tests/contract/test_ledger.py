@@ -1,0 +1,33 @@
+"""Both ledgers keep the contract."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from forebay.ledger.memory import MemoryLedger
+from forebay.ledger.sqlite import SqliteLedger
+from forebay.testing.clock import FakeClock
+from forebay.testing.contracts.ledger import *  # noqa: F403
+from forebay.testing.contracts.ledger_books import *  # noqa: F403
+from forebay.testing.contracts.ledger_sweep import *  # noqa: F403
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def ledger(
+    request: pytest.FixtureRequest, clock: FakeClock, tmp_path: Path
+) -> AsyncIterator[MemoryLedger | SqliteLedger]:
+    opened: MemoryLedger | SqliteLedger = (
+        MemoryLedger(clock)
+        if request.param == "memory"
+        else await SqliteLedger.open(tmp_path / "ledger.db", clock)
+    )
+    yield opened
+    await opened.close()
