@@ -85,7 +85,7 @@ def decode_object(body: bytes) -> dict[str, Any]:
     """The JSON object that the body is. Raises InvalidRequest saying what it is instead."""
     outside = _outside_strings(body)
     brackets = outside.translate(_BRACKETS, _NOT_BRACKETS)
-    if outside.count(b",") > MAX_VALUES or len(brackets) > 2 * MAX_VALUES:
+    if outside.count(b",") >= MAX_VALUES or len(brackets) > 2 * MAX_VALUES:
         raise _too_many()
     try:
         value = _decoder.decode(body)

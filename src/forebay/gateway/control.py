@@ -73,7 +73,7 @@ class ControlServer:
         self._path = path
         self._verbs = _verbs(administration)
         self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> None:
         """Listen. Raises OSError if another process does, or the path cannot be used."""
@@ -89,23 +89,30 @@ class ControlServer:
             return
         server.close()
         self._path.unlink(missing_ok=True)
-        for writer in list(self._writers):
-            writer.close()
+        serving = list(self._serving)
+        for task in serving:
+            task.cancel()
+        if serving:
+            await asyncio.wait(serving)
         await server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._writers) >= MAX_CONNECTIONS:
+        task = asyncio.current_task()
+        if task is None or len(self._serving) >= MAX_CONNECTIONS:
             writer.close()
             return
-        self._writers.add(writer)
+        self._serving.add(task)
         try:
             while line := await _line(reader):
                 writer.write(await self._answer(line) + b"\n")
                 await writer.drain()
         except OSError:
             pass  # the client left; nobody waits for an answer
+        except asyncio.CancelledError:
+            if self._server is not None:
+                raise  # not by `close`, which waits for this task and nothing else
         finally:
-            self._writers.discard(writer)
+            self._serving.discard(task)
             writer.close()
 
     async def _answer(self, line: bytes) -> bytes:
@@ -137,6 +144,8 @@ async def call(
             line = await _ask(path, msgspec.json.encode({"verb": verb, "args": args or {}}))
     except TimeoutError:
         raise ControlFailed(f"The server did not answer within {timeout_seconds:g} s.") from None
+    except (ConnectionResetError, BrokenPipeError):
+        line = b""
     except OSError as fault:
         raise ControlFailed(f"No server answers on {path} ({fault.strerror or fault}).") from None
     try:

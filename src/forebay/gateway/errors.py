@@ -16,6 +16,7 @@ import math
 from dataclasses import dataclass
 
 from forebay.core.errors import (
+    ClientTooSlow,
     ContextLengthExceeded,
     EngineFailed,
     EngineTimeout,
@@ -73,6 +74,7 @@ TABLE: dict[type[ForebayError], Row] = {
     NotFound: Row(404, _CALLER, "not_found"),
     MethodNotAllowed: Row(405, _CALLER, "method_not_allowed"),
     RequestTimeout: Row(408, _CALLER, "request_timeout", _CLOSE),
+    ClientTooSlow: Row(408, _CALLER, "client_too_slow", _NO_RETRY),
     RequestTooLarge: Row(413, _CALLER, "request_too_large"),
     InsufficientQuota: Row(429, "insufficient_quota", "insufficient_quota", _NO_RETRY),
     RateLimited: Row(429, _LIMIT, "rate_limit_exceeded"),
@@ -153,7 +155,8 @@ def markdown() -> str:
         '`{"error": {"message": …, "type": …, "param": …, "code": …}}`. The message ends with the',
         "request id, which is also in the header `x-request-id`. Match on `code`, not on the text.",
         "After the first byte of a stream the same object arrives as an event, followed by",
-        "`data: [DONE]`; such a stream has no `finish_reason` and costs nothing.",
+        "`data: [DONE]`; such a stream has no `finish_reason`, and costs nothing unless its client",
+        "was too slow to read it.",
         "",
         "| HTTP | code | type | headers | meaning |",
         "|---|---|---|---|---|",

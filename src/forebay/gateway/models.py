@@ -27,7 +27,7 @@ class ListModels:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         principal = await self._services.tenancy.authenticate(bearer(scope["headers"]))
         cards = self._services.catalog.models(principal)
-        await self._responder.json(scope, send, ModelList([_wire(card) for card in cards]))
+        await self._responder.json(scope, send, ModelList(data=[_wire(card) for card in cards]))
 
 
 class GetModel:

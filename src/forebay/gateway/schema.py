@@ -76,45 +76,45 @@ class AssistantMessage(msgspec.Struct, frozen=True):
     refusal: str | None = None
 
 
-class Choice(msgspec.Struct, frozen=True):
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """One answer; `finish_reason` is stop or length."""
 
     index: int
     message: AssistantMessage
-    finish_reason: str
     logprobs: None = None
+    finish_reason: str
 
 
-class ChatCompletion(msgspec.Struct, frozen=True):
+class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
     """The body of a call that is not streamed."""
 
     id: str
+    object: str = "chat.completion"
     created: int
     model: str
     choices: list[Choice]
     usage: WireUsage
     service_tier: str
     system_fingerprint: str
-    object: str = "chat.completion"
 
 
-class WireModel(msgspec.Struct, frozen=True):
+class WireModel(msgspec.Struct, frozen=True, kw_only=True):
     """One model. The last three keys are extras that agents ask for."""
 
     id: str
+    object: str = "model"
     created: int
     owned_by: str
     max_model_len: int
     max_output_tokens: int
     aliases: tuple[str, ...]
-    object: str = "model"
 
 
-class ModelList(msgspec.Struct, frozen=True):
+class ModelList(msgspec.Struct, frozen=True, kw_only=True):
     """The models that a key may use."""
 
-    data: list[WireModel]
     object: str = "list"
+    data: list[WireModel]
 
 
 def wire_usage(input_tokens: int, output_tokens: int, cached_input_tokens: int = 0) -> WireUsage:

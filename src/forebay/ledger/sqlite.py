@@ -170,7 +170,8 @@ def _prepare_file(connection: apsw.Connection, path: Path) -> None:
     _set_up(connection, "synchronous = FULL", f"journal_size_limit = {WAL_LIMIT_BYTES}")
     found = [text for (text,) in connection.execute("PRAGMA quick_check(3)")]
     if found != ["ok"]:
-        raise StoreUnavailable(f"{path} is damaged ({'; '.join(found)}). {REPAIR}")
+        what = " ".join("; ".join(found).split())
+        raise StoreUnavailable(f"{path} is damaged ({what}). {REPAIR}")
     if connection.pragma("user_version") == 0:
         with connection:
             connection.execute(sqlite_sql.SCHEMA)

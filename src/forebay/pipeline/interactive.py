@@ -67,7 +67,9 @@ class InteractivePipeline:
         rooms = self.rooms
         lane, wish = call.lane, call.max_output_tokens
         route = rooms.catalog.choose(call.principal, call.model, lane, wish)  # ③
-        prompt = await rooms.tokens.render(route.model, call.messages)  # ⑤ exact P
+        prompt = await rooms.tokens.render(  # ⑤ exact P
+            route.model, call.messages, scope=call.principal.scopes.organisation_id
+        )
         route = _fit(route, len(prompt.ids), call.choices)
         await self._admit(call, route, len(prompt.ids))  # ⑦
         hold = await self._hold(call, route, len(prompt.ids))  # ⑧ M is final
@@ -139,6 +141,7 @@ class InteractivePipeline:
             created_at=self.rooms.clock.now(),
         )
         held = self.rooms.spawn(self._try_hold(request), name=f"hold {call.id}")
+        answer: Hold | ForebayError
         try:
             answer = await asyncio.shield(held)
         except asyncio.CancelledError:

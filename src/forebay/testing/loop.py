@@ -13,17 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import ctypes
 import heapq
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 PROCESS: contextvars.ContextVar[str] = contextvars.ContextVar("process", default="")
-
-# Coroutines of killed processes must never be closed (that would run their `finally`), so they are
-# kept until the interpreter ends.
-_GRAVEYARD: list[Any] = []
-
 
 class Stuck(RuntimeError):
     """Nothing is ready and no timer is set, but the main task has not ended."""
@@ -65,7 +61,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         for task in self._spawned.pop(process, []):
             if not task.done():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
-                _GRAVEYARD.append((task, task.get_coro()))
+                # Closing the coroutine would run its `finally`, so it must never be collected, not
+                # even when the interpreter ends: it keeps one reference for ever.
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(task.get_coro()))
 
     def freeze(self, process: str, *, seconds: float) -> None:
         """SIGSTOP now, SIGCONT after so many seconds: what came due meanwhile runs then."""

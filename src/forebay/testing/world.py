@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -81,13 +81,14 @@ class Plan:
     id: str
     tenant: int
     at: float
-    lane: Lane
     prompt: str
-    max_tokens: int | None
-    streamed: bool
-    seed: int | None
-    leaves_after_tokens: int | None
-    patience_seconds: float
+    lane: Lane = Lane.INTERACTIVE
+    max_tokens: int | None = None
+    streamed: bool = True
+    seed: int | None = None
+    leaves_after_tokens: int | None = None
+    patience_seconds: float = 1e6
+    ignore_eos: bool = False
 
 
 @dataclass(slots=True)
@@ -118,13 +119,27 @@ class Seen:
             self.failed, self.terminals = event, self.terminals + 1
 
 
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What a run is about; the default is thirty random calls and up to four strokes of fate.
+
+    `watch` is called after every step of the loop, for questions about a moment.
+    """
+
+    plans: Sequence[Plan] = ()
+    fate: bool = True
+    queue: QueueSettings = field(default_factory=lambda: QueueSettings(flow_jobs=8, lane_jobs=24))
+    admission: AdmissionSettings = field(default_factory=AdmissionSettings)
+    watch: Callable[[World], None] | None = None
+
+
 class Fabric:
     """What the processes of one installation share besides the ledger."""
 
     def __init__(self, world: World) -> None:
-        self.queue = MemoryQueue(QueueSettings(flow_jobs=8, lane_jobs=24), world.clock)
+        self.queue = MemoryQueue(world.scenario.queue, world.clock)
         self.stream = MemoryStream(world.clock)
-        self.admission = MemoryAdmission(AdmissionSettings(), world.clock, world.ids)
+        self.admission = MemoryAdmission(world.scenario.admission, world.clock, world.ids)
 
     def rooms(self, world: World) -> Rooms:
         """The rooms as a process sees them."""
@@ -145,8 +160,9 @@ class Fabric:
 class World:
     """One seeded run. `run` raises AssertionError on the first broken invariant."""
 
-    def __init__(self, seed: int, topology: Topology, *, calls: int = 30) -> None:
+    def __init__(self, seed: int, topology: Topology, scenario: Scenario | None = None) -> None:
         self.seed, self.topology = seed, topology
+        self.scenario = scenario or Scenario()
         self.loop = VirtualLoop(seed)
         self.random = self.loop.random
         self.clock = LoopClock(self.loop)
@@ -165,7 +181,7 @@ class World:
         self.alive: list[str] = []
         self.frozen: set[str] = set()
         self._serial = 0
-        self._plans = [self._plan(number) for number in range(calls)]
+        self._plans = self.scenario.plans or [self._plan(number) for number in range(30)]
         self._principals = [self._principal(number) for number in range(3)]
 
     # -- what will happen ---------------------------------------------------------------------
@@ -262,7 +278,7 @@ class World:
             lane=plan.lane,
             streamed=plan.streamed,
             max_output_tokens=plan.max_tokens,
-            sampling=SamplingWish(temperature=0.7, seed=plan.seed),
+            sampling=SamplingWish(temperature=0.7, seed=plan.seed, ignore_eos=plan.ignore_eos),
         )
         try:
             async with (
@@ -292,7 +308,7 @@ class World:
 
     async def _fate(self) -> None:
         """Kill, freeze and replace processes at random moments; make the wall clock jump (L10)."""
-        for _ in range(self.random.randint(0, 4)):
+        for _ in range(self.random.randint(0, 4) if self.scenario.fate else 0):
             await asyncio.sleep(self.random.uniform(0.05, 6))
             await self._between_two_awaits()
             victim = self.random.choice(self.alive)
@@ -326,7 +342,7 @@ class World:
 
     def run(self) -> World:
         """Live through it and judge; the same world again, for questions."""
-        self.loop.after_step = self.ledger.check_if_changed
+        self.loop.after_step = self._after_step
         try:
             self.loop.run_until_complete(self._history())
             self._judge_quiet()
@@ -343,6 +359,11 @@ class World:
             self.loop.kill("fate")
             self.loop.close()
         return self
+
+    def _after_step(self) -> None:
+        self.ledger.check_if_changed()
+        if self.scenario.watch is not None:
+            self.scenario.watch(self)
 
     def _judge_quiet(self) -> None:
         """S3 and S8: nothing is held, queued, leased, streamed or generated any more."""
@@ -361,13 +382,17 @@ class World:
     def _call_id(request_id: str) -> str:
         return request_id.split(".")[0]
 
-    def _made(self, call_id: str) -> int:
-        """Tokens that engines made for this call, over all attempts."""
-        return sum(
-            made.made
+    def requests(self, call_id: str) -> list[Made]:
+        """What engines were asked and made for this call, in order."""
+        return [
+            made
             for made in self._made_by_engines()
             if self._call_id(made.request_id) == call_id
-        )
+        ]
+
+    def _made(self, call_id: str) -> int:
+        """Tokens that engines made for this call, over all attempts."""
+        return sum(made.made for made in self.requests(call_id))
 
     def _made_by_engines(self) -> Iterator[Made]:
         return (made for engine in self.engines.values() for made in engine.journal.records.values())

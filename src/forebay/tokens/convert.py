@@ -30,7 +30,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 from forebay.tokens.model import META_FILE, TEMPLATE_FILE, TOKENIZER_FILE, Meta
-from forebay.tokens.template import UnsupportedModel
+from forebay.tokens.program import UnsupportedModel
 
 CONVERTER = 1  # raise it when what is written changes: old conversions are then redone
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 1, 2, 3, 4, 5
@@ -54,7 +54,7 @@ class _Vocabulary:
     @property
     def control(self) -> dict[str, int]:
         marked = (_UNKNOWN, _CONTROL, _USER_DEFINED)
-        pairs = zip(self.tokens, self.kinds, strict=True)
+        pairs = zip(self.tokens, self.kinds, strict=False)  # _check compares the lengths
         return {text: i for i, (text, kind) in enumerate(pairs) if kind in marked}
 
 

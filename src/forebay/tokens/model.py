@@ -23,15 +23,14 @@ import tokenizers
 from forebay.core.call import Message
 from forebay.core.clock import IdSource
 from forebay.core.errors import InvalidRequest
-from forebay.tokens.template import ChatTemplate, Segment, UnsupportedModel
+from forebay.tokens.program import UnsupportedModel
+from forebay.tokens.template import ChatTemplate, Segment
 
 TOKENIZER_FILE, TEMPLATE_FILE, META_FILE = "tokenizer.json", "chat_template.jinja", "tokens.json"
 # A word that long is not text; the tokenizer's cost per byte grows with the length of a word.
 _MAX_WORD_CHARACTERS = 65_536
 # Looking behind starts each try at a word's first character only, which keeps the search linear.
-_LONG_WORD = re.compile(
-    rf"(?<!\S)\S{{{_MAX_WORD_CHARACTERS}}}|(?<!\s)\s{{{_MAX_WORD_CHARACTERS}}}"
-)
+_LONG_WORD = re.compile(rf"(?<!\S)\S{{{_MAX_WORD_CHARACTERS}}}|(?<!\s)\s{{{_MAX_WORD_CHARACTERS}}}")
 
 
 class Meta(msgspec.Struct, frozen=True):

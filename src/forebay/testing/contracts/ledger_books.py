@@ -137,7 +137,7 @@ async def test_what_makes_no_sense_is_refused_and_changes_nothing(ledger: Any) -
         {"created_at": float("nan")},
     ):
         with pytest.raises(ValueError):
-            await ledger.hold(replace(PLAIN, **changes))  # type: ignore[arg-type]
+            await ledger.hold(replace(PLAIN, **changes))
     with pytest.raises(KeyError, match="price version 99"):
         await ledger.hold(ask(1, price_version=99))
     for terms in (replace(TERMS, cached_input_nanos=3), replace(TERMS, output_nanos=-1)):

@@ -1,0 +1,487 @@
+"""The only file that chooses implementations: it builds the object graph of one machine by hand.
+
+    open_desk   the stores, for commands while no server runs
+    serve       everything: stores, engines, workers, gateway, until it is told to stop
+
+One process owns a data directory: it holds the lock on `lock` for as long as it lives, so that
+nothing else opens its stores (and so that, at start, every earlier process is known to be dead).
+
+Not here: what is said on a terminal (`forebay.cli`), what a setting means (`forebay.config`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+from forebay import __version__
+from forebay.admission.memory import MemoryAdmission
+from forebay.catalog import FetchSettings, ModelSettings, price_terms
+from forebay.catalog.fetch import Progress, Weights, fetch, find
+from forebay.catalog.static import StaticCatalog
+from forebay.config import Settings
+from forebay.core.money import Price, format_usd
+from forebay.engine import Engine
+from forebay.engine.process import ChildEngine
+from forebay.engine.settings import EngineSettings
+from forebay.gateway.app import build_admin, build_public
+from forebay.gateway.control import ControlServer
+from forebay.gateway.serve import Listener, bind
+from forebay.gateway.services import Readiness, Services
+from forebay.ledger.sqlite import SqliteLedger
+from forebay.migrations import Database, open_database
+from forebay.observe import Metrics, get_logger
+from forebay.pipeline.administration import Administration, Desk, KeyRequest
+from forebay.pipeline.interactive import InteractivePipeline
+from forebay.pipeline.keeper import Keeper
+from forebay.pipeline.rooms import Reporter, Rooms
+from forebay.pipeline.worker import Worker
+from forebay.queue.memory import MemoryQueue
+from forebay.scheduler import Policy
+from forebay.stream.memory import MemoryStream
+from forebay.system import SystemClock, SystemIds, Tasks
+from forebay.tenancy import open_pepper, plans_by_name
+from forebay.tenancy.sql import SqlTenancy
+from forebay.tokens.convert import convert
+from forebay.tokens.hf import HuggingFaceTokens
+from forebay.tokens.model import ModelTokens
+from forebay.tokens.scripted import scripted_tokens
+
+_log = get_logger("forebay")
+
+
+class DirectoryBusy(Exception):
+    """Another process owns the data directory; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What `serve` has to say once calls are accepted. `api_key` only when it was made now."""
+
+    base_url: str
+    admin_url: str
+    api_key: str | None
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Farewell:
+    """How it ended: answers that were finished after the stop, and holds left open (0)."""
+
+    finished: int
+    open_holds: int
+
+
+class Watcher(Protocol):
+    """Whoever wants to know how the start goes (a terminal)."""
+
+    def fetching(self, model: str, progress: Progress) -> None: ...
+    def starting(self, model: str) -> None: ...
+    def ready(self, ready: Ready) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The first signal sets `graceful`, the second `now`."""
+
+    graceful: asyncio.Event
+    now: asyncio.Event
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """What is on disk, open, and the few things made of it."""
+
+    database: Database
+    ledger: SqliteLedger
+    tenancy: SqlTenancy
+    prices: Sequence[Price]
+    clock: SystemClock
+    ids: SystemIds
+
+
+@asynccontextmanager
+async def open_desk(settings: Settings) -> AsyncIterator[Administration]:
+    """Administration without a server: takes the lock, opens the stores. Raises DirectoryBusy."""
+    async with AsyncExitStack() as stack:
+        stores = await _open_stores(settings, stack)
+        yield _administration(settings, stores, [], _no_server)
+
+
+async def serve(settings: Settings, *, watcher: Watcher, stop: Stop) -> Farewell:
+    """Run until told to stop. Raises what keeps it from starting, each with what to do.
+
+    OSError (a port is taken), DirectoryBusy, WeightsError, EngineFault, StoreUnavailable, …
+    """
+    async with AsyncExitStack() as stack:
+        # The cheapest refusals first: ports and the lock before anything is fetched or loaded.
+        public = bind(settings.host, settings.port, flag="--port")
+        stack.callback(public.close)
+        admin = bind(settings.admin_host, settings.admin_port, flag="--admin-port")
+        stack.callback(admin.close)
+        stores = await _open_stores(settings, stack)
+        plant = await _build_plant(settings, stores, watcher, stack)
+        services = plant.services(settings)
+        ids, gateway = stores.ids, settings.gateway
+        listeners = [
+            Listener(build_public(services, gateway), public, settings=gateway, ids=ids),
+            Listener(build_admin(services), admin, settings=gateway, ids=ids),
+        ]
+        administration = _administration(settings, stores, plant.engines, plant.status)
+        control = ControlServer(settings.data_dir / "control.sock", administration)
+        await plant.keeper.take_over()
+        api_key = await _first_key(settings, administration)
+        plant.start()
+        await control.start()
+        stack.push_async_callback(control.close)
+        for listener in listeners:
+            await listener.start(plant.spawn)
+        names = tuple(model.id for model in settings.models)
+        _log.info("server_ready", base_url=listeners[0].base_url, models=names)
+        watcher.ready(Ready(listeners[0].base_url, listeners[1].base_url, api_key, names))
+        return await _run_until(stop, plant, listeners)
+
+
+async def _run_until(stop: Stop, plant: Plant, listeners: Sequence[Listener]) -> Farewell:
+    """Serve; then accept nothing new, finish what runs (or not), and say how it went."""
+    failed = asyncio.wait(plant.roles, return_when=asyncio.FIRST_COMPLETED)
+    first = [plant.spawn(stop.graceful.wait(), name="stop"), plant.spawn(failed, name="roles")]
+    await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+    plant.stopping = True
+    before = plant.open_calls
+    _log.info("server_stopping", open_calls=before)
+    hurry = plant.spawn(stop.now.wait(), name="stop now")
+    ending = plant.spawn(_drain(plant, listeners), name="drain")
+    await asyncio.wait([hurry, ending], return_when=asyncio.FIRST_COMPLETED)
+    if not ending.done():
+        for listener in listeners:
+            listener.stop_now()
+        await asyncio.wait([ending], timeout=5.0)
+    for role in plant.roles:
+        if role.done() and not role.cancelled() and (fault := role.exception()) is not None:
+            raise fault
+    return Farewell(before - plant.open_calls, plant.open_calls)
+
+
+async def _drain(plant: Plant, listeners: Sequence[Listener]) -> None:
+    for listener in listeners:
+        await listener.stop()
+    for worker in plant.workers:
+        await worker.drain()
+
+
+class Plant:
+    """Engines, workers, gateway and keeper of one process, and the tasks that drive them."""
+
+    def __init__(self, settings: Settings, stores: Stores, rooms: Rooms, metrics: Metrics) -> None:
+        self.rooms = rooms
+        self.metrics = metrics
+        self.spawn = rooms.spawn
+        self.pipeline = InteractivePipeline(rooms, process=stores.ids.new("gw"))
+        self.keeper = Keeper(rooms)
+        self.engines: list[ChildEngine] = []
+        self.workers: list[Worker] = []
+        self.roles: list[asyncio.Task[Any]] = []
+        self.stopping = False
+        self._models = [model.id for model in settings.models]
+        self._ids = stores.ids
+
+    def add(self, model: ModelSettings, engine: ChildEngine) -> None:
+        """One pool: an engine and its worker."""
+        name = self._ids.new("worker")
+        self.engines.append(engine)
+        self.workers.append(Worker(self.rooms, engine, name=name, pool=model.id, policy=Policy()))
+
+    def start(self) -> None:
+        """Start every role; one that ends by itself ends the server."""
+        roles = [
+            *((worker.run(), "worker") for worker in self.workers),
+            (self.pipeline.beat_forever(), "beat"),
+            (self.keeper.run(), "keeper"),
+            (self._gauge(), "gauges"),
+        ]
+        self.roles = [self.spawn(coroutine, name=name) for coroutine, name in roles]
+
+    @property
+    def open_calls(self) -> int:
+        """Calls being answered now."""
+        return self.pipeline.open_calls
+
+    def services(self, settings: Settings) -> Services:
+        """What the gateway needs."""
+        return Services(
+            pipeline=self.pipeline,
+            catalog=self.rooms.catalog,
+            tenancy=self.rooms.tenancy,
+            metrics=self.metrics,
+            ids=self._ids,
+            clock=self.rooms.clock,
+            spawn=self.spawn,
+            health=self.health,
+        )
+
+    def health(self) -> Readiness:
+        """Ready while every engine serves and nobody said stop."""
+        reasons = [
+            f"The engine of {model} is {engine.state()}."
+            for model, engine in zip(self._models, self.engines, strict=True)
+            if engine.state() != "ready"
+        ]
+        if self.stopping:
+            reasons.append("The server is shutting down.")
+        return Readiness(tuple(reasons))
+
+    async def status(self) -> dict[str, Any]:
+        """For `forebay doctor`."""
+        return {
+            "version": __version__,
+            "pid": os.getpid(),
+            "open_calls": self.open_calls,
+            "engines": [
+                {
+                    "model": model,
+                    "state": engine.state(),
+                    "pid": engine.pid,
+                    "restarts": engine.restarts,
+                    "running": engine.signals().running,
+                }
+                for model, engine in zip(self._models, self.engines, strict=True)
+            ],
+            "waiting": {
+                model: sum(depth.waiting for depth in depths.values())
+                for model in self._models
+                for depths in [await self.rooms.queue.depths(model)]
+            },
+        }
+
+    async def _gauge(self) -> None:
+        """Metrics that are states, once a second."""
+        while True:
+            for model, engine in zip(self._models, self.engines, strict=True):
+                signals = engine.signals()
+                self.metrics.engine_running.labels(model).set(signals.running)
+                self.metrics.engine_kv_use.labels(model).set(signals.kv_use)
+                self.metrics.engine_restarts.labels(model).set(engine.restarts)
+                await self._gauge_queue(model)
+            await asyncio.sleep(1.0)
+
+    async def _gauge_queue(self, model: str) -> None:
+        waiting: dict[str, int] = {}
+        oldest: dict[str, float] = {}
+        for flow, depth in (await self.rooms.queue.depths(model)).items():
+            lane = flow.lane.value
+            waiting[lane] = waiting.get(lane, 0) + depth.waiting
+            oldest[lane] = max(oldest.get(lane, 0.0), depth.oldest_wait_seconds)
+        for lane in ("premium", "interactive", "batch"):
+            self.metrics.queue_waiting.labels(model, lane).set(waiting.get(lane, 0))
+            self.metrics.queue_oldest.labels(model, lane).set(oldest.get(lane, 0.0))
+
+
+# -- building -----------------------------------------------------------------------------------------
+
+
+async def _open_stores(settings: Settings, stack: AsyncExitStack) -> Stores:
+    """Lock the directory, open both files, publish the prices of the configuration."""
+    directory, clock, ids = settings.data_dir, SystemClock(), SystemIds()
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    stack.callback(os.close, _lock(directory))
+    pepper = open_pepper(directory / "pepper", ids)
+    database = await asyncio.to_thread(open_database, directory / "forebay.db")
+    stack.callback(database.close)
+    ledger = await SqliteLedger.open(directory / "ledger.db", clock)
+    stack.push_async_callback(ledger.close)
+    plans = plans_by_name(settings.plans)
+    tenancy = SqlTenancy(database, clock=clock, ids=ids, plans=plans, pepper=pepper)
+    prices = [
+        await ledger.publish_price(terms)
+        for model in settings.models
+        for terms in price_terms(model, settings.lane_factors)
+    ]
+    return Stores(database, ledger, tenancy, prices, clock, ids)
+
+
+def _lock(directory: Path) -> int:
+    """An exclusive lock that lives as long as its file descriptor."""
+    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.read(descriptor, 32).decode().strip() or "unknown"
+        os.close(descriptor)
+        raise DirectoryBusy(
+            f"Another Forebay (process {owner}) owns {directory}. "
+            "Stop it, or choose another directory with --data-dir."
+        ) from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
+
+
+async def _build_plant(
+    settings: Settings, stores: Stores, watcher: Watcher, stack: AsyncExitStack
+) -> Plant:
+    """Fetch, load and warm up every model; the tokenizer is read while its engine starts."""
+    metrics, spawn = Metrics(), Tasks()
+    organisations = await stores.tenancy.organisations()
+    tokens: dict[str, ModelTokens] = {}
+    engines: list[tuple[ModelSettings, ChildEngine]] = []
+    for model in settings.models:
+        weights = await _weights(settings, model, watcher)
+        watcher.starting(model.id)
+        engine = _engine(settings, model, weights, stores, spawn, alone=len(organisations) <= 1)
+        stack.push_async_callback(engine.close)
+        _, tokens[model.id] = await asyncio.gather(
+            engine.start(), asyncio.to_thread(_tokens, model, weights, stores.ids)
+        )
+        engines.append((model, engine))
+    reporter = Reporter(metrics)
+    rooms = Rooms(
+        tenancy=stores.tenancy,
+        admission=MemoryAdmission(settings.admission, stores.clock, stores.ids),
+        catalog=_catalog(settings, stores),
+        tokens=HuggingFaceTokens(tokens, settings.tokens),
+        ledger=stores.ledger,
+        queue=MemoryQueue(settings.queue, stores.clock),
+        stream=MemoryStream(stores.clock),
+        clock=stores.clock,
+        spawn=spawn,
+        report=reporter,
+    )
+    plant = Plant(settings, stores, rooms, metrics)
+    for model, engine in engines:
+        plant.add(model, engine)
+    return plant
+
+
+def fetch_settings(settings: Settings) -> FetchSettings:
+    """Where weights are kept and how they are brought."""
+    return FetchSettings(settings.cache_dir, settings.pip_arguments)
+
+
+async def _weights(settings: Settings, model: ModelSettings, watcher: Watcher) -> Weights | None:
+    if model.source is None:
+        return None
+    found = find(model.source, fetch_settings(settings))
+    if found is not None:
+        return found
+    report = partial(watcher.fetching, model.id)
+    return await fetch(model.source, fetch_settings(settings), report)
+
+
+def _tokens(model: ModelSettings, weights: Weights | None, ids: SystemIds) -> ModelTokens:
+    """Runs in a thread: the first time it converts the tokenizer that the weights bring."""
+    if weights is None:
+        return scripted_tokens(ids, context_tokens=model.context_tokens)
+    convert(weights.path, weights.derived)
+    return ModelTokens.load(
+        weights.derived,
+        ids=ids,
+        context_tokens=model.context_tokens,
+        chat_template=model.chat_template,
+    )
+
+
+def _engine(
+    settings: Settings,
+    model: ModelSettings,
+    weights: Weights | None,
+    stores: Stores,
+    spawn: Tasks,
+    *,
+    alone: bool,
+) -> ChildEngine:
+    """E6: with more than one organisation an automatic prefix cache starts switched off."""
+    shared = model.prefix_cache == "shared" or (model.prefix_cache == "auto" and alone)
+    engine = EngineSettings(
+        max_sequences=model.max_sequences,
+        kv_tokens=model.kv_tokens,
+        max_batched_tokens=model.max_batched_tokens,
+        context_tokens=model.context_tokens,
+        prefix_cache=model.prefix_cache if shared else "off",
+        start_timeout_seconds=settings.engine_start_timeout_seconds,
+        step_timeout_seconds=settings.engine_step_timeout_seconds,
+    )
+    scripted = settings.scripted if weights is None else None
+    path = "" if weights is None else str(weights.path)
+    return ChildEngine(engine, weights=path, scripted=scripted, ids=stores.ids, spawn=spawn)
+
+
+def _catalog(settings: Settings, stores: Stores) -> StaticCatalog:
+    versions = {"openvino": version("openvino-genai"), "scripted": __version__}
+    return StaticCatalog(settings.models, stores.prices, engine_versions=versions)
+
+
+def _administration(
+    settings: Settings, stores: Stores, engines: Sequence[Engine], status: Any
+) -> Administration:
+    return Administration(
+        Desk(
+            tenancy=stores.tenancy,
+            ledger=stores.ledger,
+            books=stores.ledger,
+            engines=engines,
+            models=lambda: describe_models(settings, stores.prices),
+            status=status,
+            clock=stores.clock,
+            ids=stores.ids,
+        )
+    )
+
+
+def describe_models(settings: Settings, prices: Sequence[Price]) -> list[dict[str, Any]]:
+    """The catalogue as `forebay models list` shows it; prices in USD per million tokens."""
+    rows = []
+    for model in settings.models:
+        mine = [price for price in prices if price.terms.model == model.id]
+        rows.append(
+            {
+                "id": model.id,
+                "aliases": list(model.aliases),
+                "engine": model.engine,
+                "context_tokens": model.context_tokens,
+                "max_output_tokens": model.max_output_tokens,
+                "prefix_cache": model.prefix_cache,
+                "control_token_safe": True,
+                "fetched": model.source is None
+                or find(model.source, fetch_settings(settings)) is not None,
+                "prices": {
+                    price.terms.lane.value: {
+                        "version": price.version,
+                        "input_usd_per_million": format_usd(price.terms.input_nanos * 1_000_000),
+                        "cached_input_usd_per_million": format_usd(
+                            price.terms.cached_input_nanos * 1_000_000
+                        ),
+                        "output_usd_per_million": format_usd(price.terms.output_nanos * 1_000_000),
+                    }
+                    for price in mine
+                },
+            }
+        )
+    return rows
+
+
+async def _first_key(settings: Settings, administration: Administration) -> str | None:
+    """A key for the first user, shown once, and one in `cli.key` for `forebay chat` here."""
+    path = settings.data_dir / "cli.key"
+    keys = await administration.list_keys()
+    if not path.exists():
+        made = await administration.create_key(KeyRequest(name="forebay chat on this machine"))
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(made["key"] + "\n")
+    if keys:
+        return None
+    made = await administration.create_key(KeyRequest(name="first key"))
+    return str(made["key"])
+
+
+async def _no_server() -> dict[str, Any]:
+    return {"version": __version__, "pid": None}

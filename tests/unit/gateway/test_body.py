@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+
+from forebay.core.errors import InvalidRequest
+from forebay.gateway.body import MAX_VALUES, decode_object
+
+CHAT = "/v1/chat/completions"
+HELLO = b'{"model":"m","messages":[{"role":"user","content":"Hi"}]}'
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (b"", "invalid_json"),
+        (b"  \n", "invalid_json"),
+        (b"{", "invalid_json"),
+        (b"{'a': 1}", "invalid_json"),
+        (b'{"a":1,}', "invalid_json"),
+        (b'{"a":1} x', "invalid_json"),
+        (b'{"a":NaN}', "invalid_json"),
+        (b'{"a":Infinity}', "invalid_json"),
+        (b'{"a":1e400}', "invalid_json"),
+        (b'{"a":' + b"9" * 5000 + b"}", "invalid_json"),
+        (b'{"a":1,"a":2}', "invalid_json"),
+        (b'{"m":[{"a":{"b":1,"b":1}}]}', "invalid_json"),
+        (b'{"a":"\xff"}', "invalid_unicode"),
+        (b'{"a":"\xed\xa0\x80"}', "invalid_unicode"),
+        (b'{"a":"\\ud800"}', "invalid_unicode"),
+        (b'{"a":"\\udc00x"}', "invalid_unicode"),
+        (b'{"a":"\\ud800\\u0041"}', "invalid_unicode"),
+        (b"[1]", "invalid_type"),
+        (b'"text"', "invalid_type"),
+        (b"null", "invalid_type"),
+        (b'{"a":' * 33 + b"1" + b"}" * 33, "invalid_json"),
+        (b"[" * 100_000 + b"]" * 100_000, "invalid_json"),
+        (b"[" * 100_000, "invalid_json"),
+        (b'{"a":' * 5000, "invalid_json"),
+        (b'{"a":[' + b"1," * MAX_VALUES + b"1]}", "invalid_json"),
+        (b'{"a":[' + b'"",' * 5 * MAX_VALUES + b"1]}", "invalid_json"),
+    ],
+    ids=range(26),
+)
+def test_a_body_that_is_no_object_is_refused_with_a_clear_code(text, code):
+    with pytest.raises(InvalidRequest) as caught:
+        decode_object(text)
+    assert caught.value.code == code
+    assert len(caught.value.message) < 300
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"a": 'quotes " and \\ backslashes \\" : , { [ ] } "'},
+        {"a\\": "\\", 'b":': '\\\\"'},
+        {"text": "\x00 😀 \u2028 é", "nested": [[{"a": {"b": []}}], {}, {"a": 1}]},
+        {"code": 'if (x) { return [":", ","]; }' * 10_000},
+        {"deep": eval("[" * 31 + "]" * 31)},
+    ],
+    ids=range(6),
+)
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_what_stands_inside_strings_does_not_count_as_structure(value, ascii_only):
+    assert decode_object(json.dumps(value, ensure_ascii=ascii_only).encode()) == value
+
+
+def test_a_surrogate_pair_is_one_character():
+    assert decode_object(b'{"a":"\\ud83d\\ude00"}') == {"a": "😀"}
+
+
+async def test_a_body_in_parts_is_put_together(gateway):
+    gateway.script("a")
+    parts = [HELLO[:10], b"", HELLO[10:]]
+    assert (await gateway.request("POST", CHAT, body=parts)).status == 200
+
+
+async def test_a_declared_length_above_the_limit_is_refused_unread(gateway):
+    gateway.settings = replace(gateway.settings, max_body_bytes=100)
+    answer = await gateway.request(
+        "POST", CHAT, body=[60.0, b"never read"], headers={"content-length": "101"}
+    )
+    assert answer.status == 413
+    assert answer.error["code"] == "request_too_large"
+    assert "101 bytes; the limit is 100 bytes" in answer.error["message"]
+
+
+async def test_an_undeclared_length_is_counted(gateway):
+    gateway.settings = replace(gateway.settings, max_body_bytes=100)
+    answer = await gateway.request("POST", CHAT, body=[b"x" * 60, b"x" * 60, 60.0, b"never read"])
+    assert answer.status == 413
+
+
+async def test_a_body_that_does_not_arrive_is_refused_and_the_connection_closed(gateway):
+    gateway.settings = replace(gateway.settings, body_seconds=0.02)
+    answer = await gateway.request("POST", CHAT, body=[b"{", 60.0, b"}"])
+    assert answer.status == 408
+    assert answer.error["code"] == "request_timeout"
+    assert answer.headers["connection"] == "close"
+
+
+async def test_a_compressed_body_is_refused(gateway):
+    headers = {"content-encoding": "gzip"}
+    answer = await gateway.request("POST", CHAT, body=HELLO, headers=headers)
+    assert answer.status == 400
+    assert answer.error["code"] == "unsupported_content_encoding"
+
+
+async def test_a_large_body_never_holds_the_event_loop_for_long(gateway):
+    """4 MiB of anything: the loop's other work goes on within a few tens of milliseconds."""
+    gateway.script("a")
+    for text in ("x" * 4_000_000, '\\"' * 900_000, "\n" * 1_900_000):
+        body = json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]})
+        loop = asyncio.get_running_loop()
+        before = loop.time()
+        await gateway.request("POST", CHAT, body=body.encode())
+        assert loop.time() - before < 1.0

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from forebay.core import errors
+from forebay.core.errors import (
+    ForebayError,
+    InsufficientQuota,
+    InternalError,
+    InvalidRequest,
+    LeaseLost,
+    ModelNotFound,
+    NotAllowed,
+    Overloaded,
+    RateLimited,
+    Signal,
+    StoreUnavailable,
+)
+from forebay.gateway import body, request
+from forebay.gateway.errors import INVALID_REQUEST_CODES, TABLE, markdown, refusal
+from forebay.gateway.schema import ErrorAnswer
+
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "errors.md"
+CLASSES = [
+    kind
+    for _, kind in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(kind, ForebayError) and not issubclass(kind, Signal)
+]
+LEAVES = [kind for kind in CLASSES if not kind.__subclasses__() or kind in TABLE]
+
+
+def make(kind: type[ForebayError]) -> ForebayError:
+    return kind(retry_after_seconds=1.5) if issubclass(kind, RateLimited) else kind()
+
+
+def test_every_leaf_outside_signal_stands_in_the_table():
+    leaves = {kind for kind in CLASSES if not kind.__subclasses__()}
+    assert leaves - set(TABLE) == set()
+    assert not any(issubclass(kind, Signal) for kind in TABLE)
+
+
+@pytest.mark.parametrize("kind", sorted(TABLE, key=lambda kind: kind.__name__))
+def test_rule_47_an_error_is_under_error_with_four_keys_and_a_code_of_text(kind, golden):
+    seen = refusal(make(kind), "req_1")
+    lines = [f"HTTP {seen.status}"]
+    lines += [f"{name.decode()}: {value.decode()}" for name, value in seen.headers]
+    lines += ["", msgspec.json.encode(ErrorAnswer(seen.body)).decode(), ""]
+    golden(f"errors/{kind.__name__}.http", "\n".join(lines).encode())
+    assert isinstance(seen.body.code, str)
+    assert seen.body.code
+
+
+def test_rule_48_no_error_has_a_status_of_success():
+    assert all(400 <= row.status <= 599 for row in TABLE.values())
+
+
+@pytest.mark.parametrize("kind", [k for k, row in TABLE.items() if row.status in (429, 503)])
+def test_rule_49_429_and_503_say_when_to_come_back_or_not_to(kind):
+    headers = dict(refusal(make(kind), "req_1").headers)
+    waits = b"retry-after" in headers and b"retry-after-ms" in headers
+    assert waits != (headers.get(b"x-should-retry") == b"false")
+    assert waits or kind is InsufficientQuota
+
+
+def test_rule_49_waiting_times_are_rounded_up_and_never_zero():
+    def header(seconds):
+        headers = dict(refusal(RateLimited(retry_after_seconds=seconds), "r").headers)
+        return headers[b"retry-after"], headers[b"retry-after-ms"]
+
+    assert header(1.5) == (b"2", b"1500")
+    assert header(0.0) == (b"1", b"1")
+    assert header(0.0004) == (b"1", b"1")
+
+
+def test_where_waiting_does_not_help_clients_are_told_not_to_retry():
+    for error in (InsufficientQuota(), RateLimited(retry_after_seconds=None)):
+        headers = dict(refusal(error, "r").headers)
+        assert headers == {b"x-should-retry": b"false"}
+
+
+def test_rule_57_the_request_id_is_in_the_text():
+    assert "(request id: req_7)" in refusal(InternalError(), "req_7").body.message
+
+
+def test_rule_59_nothing_answers_409():
+    assert all(row.status != 409 for row in TABLE.values())
+
+
+def test_an_error_brings_its_own_code_and_path_where_it_has_one():
+    seen = refusal(InvalidRequest("x", param="messages[0]", code="invalid_type"), "r")
+    assert (seen.body.code, seen.body.param) == ("invalid_type", "messages[0]")
+    assert refusal(NotAllowed(code="lane_not_allowed"), "r").body.code == "lane_not_allowed"
+    assert refusal(ModelNotFound(), "r").body.param == "model"
+
+
+def test_a_signal_never_shows_itself():
+    seen = refusal(LeaseLost("fence 7 of job x"), "r")
+    assert seen.status == 500
+    assert "fence" not in seen.body.message
+
+
+def test_a_kind_of_a_known_error_looks_like_it():
+    class Busy(Overloaded):
+        """Very."""
+
+    assert refusal(Busy(), "r").status == 503
+    assert refusal(StoreUnavailable(), "r").status == 503
+
+
+def test_every_code_of_an_invalid_request_is_documented():
+    source = inspect.getsource(body) + inspect.getsource(request)
+    used = set(re.findall(r'code="(\w+)"', source)) | set(
+        re.findall(r'code="\w+" if .* else "(\w+)"', source)
+    )
+    used |= {
+        f"{kind}_{side}_value" for kind in ("integer", "decimal") for side in ("below_min", "above_max")
+    }
+    assert used == set(INVALID_REQUEST_CODES)
+
+
+def test_the_reference_page_is_the_table():
+    assert REFERENCE.read_text() == markdown()

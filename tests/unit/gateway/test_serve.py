@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import pytest
+
+from forebay.gateway.serve import PortUnavailable, bind
+
+
+def test_a_taken_port_is_said_with_its_number_and_flag():
+    with bind("127.0.0.1", 0, flag="--port") as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(PortUnavailable, match=rf"Port {port} on 127\.0\.0\.1 is taken.*--port"):
+            bind("127.0.0.1", port, flag="--port")
+
+
+@pytest.mark.parametrize(("host", "port"), [("192.0.2.1", 0), ("127.0.0.1", 70_000), ("::g", 0)])
+def test_an_address_that_cannot_be_had_is_said_plainly(host, port):
+    with pytest.raises(PortUnavailable, match=r"Cannot listen on .*--admin-port"):
+        bind(host, port, flag="--admin-port")
+
+
+async def test_port_0_is_a_free_one_and_the_listener_knows_it(listener):
+    one, other = await listener(), await listener()
+    assert one.port != other.port
+    assert one.base_url == f"http://127.0.0.1:{one.port}"
+
+
+@pytest.fixture
+async def running(gateway, events, connect):
+    """A listener with one stream that waits for `gate` after its first chunk."""
+    gate = asyncio.Event()
+    gateway.script(*events.script("a")[:3], gate, *events.script("a", "b")[3:])
+    client = await connect()
+    await client.post({"stream": True})
+    await client.until(b'"a"}')
+    return connect.servers[0], client, gate
+
+
+async def test_stopping_finishes_running_answers_and_accepts_no_more(running, gateway):
+    server, client, gate = running
+    stopping = asyncio.create_task(server.stop())
+    await asyncio.sleep(0.05)
+    assert server.open_answers == 1
+    with pytest.raises(ConnectionError):
+        await asyncio.open_connection("127.0.0.1", server.port)
+    assert not stopping.done()
+    gate.set()
+    assert (await client.rest()).endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+    await asyncio.wait_for(stopping, 5)
+    assert server.open_answers == 0
+    assert gateway.pipeline.ending == "exhausted"
+
+
+async def test_stopping_at_once_breaks_answers_off_and_closes_their_calls(running, gateway):
+    server, client, _ = running
+    stopping = asyncio.create_task(server.stop())
+    await asyncio.sleep(0.05)
+    server.stop_now()
+    await asyncio.wait_for(stopping, 5)
+    assert b"[DONE]" not in await client.rest()
+    await asyncio.wait_for(gateway.pipeline.left.wait(), 5)
+    assert gateway.pipeline.ending == "CancelledError"
+
+
+async def test_idle_connections_are_closed_when_stopping(connect):
+    client = await connect()
+    await client.send(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+    await client.until(b'{"status":"alive"}')
+    await asyncio.wait_for(connect.servers[0].stop(), 5)
+    assert await client.rest() == b""
+
+
+async def test_signals_are_left_alone(listener):
+    before = signal.getsignal(signal.SIGINT)
+    await listener()
+    assert signal.getsignal(signal.SIGINT) is before
