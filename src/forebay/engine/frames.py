@@ -21,6 +21,7 @@ import asyncio
 import select
 import socket
 from collections.abc import Callable
+from typing import cast
 
 import msgspec
 
@@ -214,8 +215,8 @@ class ParentChannel(asyncio.Protocol):
         return self._transport is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are not subclasses of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         try:

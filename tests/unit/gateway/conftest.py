@@ -355,4 +355,3 @@ def events() -> Any:
         script = staticmethod(script)
 
     return Events
-

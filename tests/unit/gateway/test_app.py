@@ -85,9 +85,7 @@ async def test_rule_57_the_request_id_names_the_call(gateway):
 
 
 @pytest.mark.parametrize("failure", [ValueError("planted"), LeaseLost("planted"), RecursionError()])
-async def test_rule_48_an_unexpected_error_is_500_in_our_shape_and_logged(
-    gateway, failure, capsys
-):
+async def test_rule_48_an_unexpected_error_is_500_in_our_shape_and_logged(gateway, failure, capsys):
     gateway.pipeline.refusal = failure
     answer = await gateway.chat()
     assert answer.status == 500

@@ -5,6 +5,8 @@ import json
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from forebay.core.errors import InvalidRequest
 from forebay.gateway.body import MAX_VALUES, decode_object
@@ -67,6 +69,19 @@ def test_a_body_that_is_no_object_is_refused_with_a_clear_code(text, code):
 @pytest.mark.parametrize("ascii_only", [True, False])
 def test_what_stands_inside_strings_does_not_count_as_structure(value, ascii_only):
     assert decode_object(json.dumps(value, ensure_ascii=ascii_only).encode()) == value
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.text(), _JSON, max_size=5), st.booleans(), st.sampled_from([None, 1]))
+def test_every_object_is_decoded_as_it_is(value, ascii_only, indent):
+    text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+    assert decode_object(text.encode()) == value
 
 
 def test_a_surrogate_pair_is_one_character():

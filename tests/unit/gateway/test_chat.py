@@ -89,9 +89,7 @@ async def test_rule_02_every_chunk_has_choices(gateway):
     assert all("choices" in chunk for chunk in (await gateway.stream(USAGE)).chunks())
 
 
-@pytest.mark.parametrize(
-    "options", [None, {}, {"include_usage": False}, {"include_usage": None}]
-)
+@pytest.mark.parametrize("options", [None, {}, {"include_usage": False}, {"include_usage": None}])
 async def test_rule_03_usage_comes_only_if_asked_for(gateway, options):
     gateway.script("a")
     chunks = (await gateway.stream({"stream_options": options})).chunks()
@@ -240,10 +238,10 @@ async def test_rule_19_a_silent_stream_sends_a_comment_that_no_client_dispatches
 async def test_rule_19_openai_python_reads_over_comments(gateway, events, listener):
     import openai
 
-    gateway.settings = replace(
-        gateway.settings, keep_alive_seconds=0.02, first_byte_seconds=0.01
+    gateway.settings = replace(gateway.settings, keep_alive_seconds=0.02, first_byte_seconds=0.01)
+    gateway.script(
+        events.admitted(), 0.1, *events.script("a", "b")[2:4], 0.1, events.finished(4, 2)
     )
-    gateway.script(events.admitted(), 0.1, *events.script("a", "b")[2:4], 0.1, events.finished(4, 2))
     url = (await listener()).base_url + "/v1"
     async with openai.AsyncOpenAI(base_url=url, api_key="fbk_live_test", max_retries=0) as client:
         stream = await client.chat.completions.create(
@@ -323,7 +321,9 @@ async def test_rule_28_a_client_that_leaves_closes_the_pipeline_at_once(
             reached.set()
             await asyncio.Event().wait()
 
-    gateway.script(events.admitted(), *texts, type("E", (asyncio.Event,), {"wait": Reached().wait})())
+    gateway.script(
+        events.admitted(), *texts, type("E", (asyncio.Event,), {"wait": Reached().wait})()
+    )
     client = await connect()
     await client.post({"stream": streamed})
     await asyncio.wait_for(reached.wait(), 5)
@@ -339,9 +339,7 @@ async def test_rule_28_a_client_that_leaves_before_its_body_is_complete_costs_no
     assert gateway.pipeline.calls == []
 
 
-async def test_a_client_that_leaves_after_the_end_does_not_disturb_the_cleaning_up(
-    gateway, events
-):
+async def test_a_client_that_leaves_after_the_end_does_not_disturb_the_cleaning_up(gateway, events):
     gone = asyncio.Event()
     gateway.script(*events.script("a"), 0.05)
     hook = lambda message: gone.set() if not message.get("more_body", True) else None  # noqa: E731
@@ -479,9 +477,7 @@ async def test_an_error_after_the_end_was_sent_changes_nothing(gateway, events):
 
 
 async def test_a_client_that_takes_no_bytes_is_cut_off(gateway, events):
-    gateway.settings = replace(
-        gateway.settings, keep_alive_seconds=0.02, slow_client_seconds=0.05
-    )
+    gateway.settings = replace(gateway.settings, keep_alive_seconds=0.02, slow_client_seconds=0.05)
     gateway.script(*events.script("a")[:3], 0.0, events.delta(3, "b"), asyncio.Event())
     sends = 0
 
@@ -495,9 +491,7 @@ async def test_a_client_that_takes_no_bytes_is_cut_off(gateway, events):
 
 
 async def test_a_client_that_takes_no_signs_of_life_is_cut_off(gateway, events):
-    gateway.settings = replace(
-        gateway.settings, keep_alive_seconds=0.02, slow_client_seconds=0.05
-    )
+    gateway.settings = replace(gateway.settings, keep_alive_seconds=0.02, slow_client_seconds=0.05)
     gateway.script(*events.script("a")[:3], asyncio.Event())
     stall = lambda m: asyncio.Event().wait() if m.get("body") == b": ka\n" else None  # noqa: E731
     await asyncio.wait_for(gateway.stream(send_hook=stall), 5)
@@ -507,9 +501,7 @@ async def test_a_client_that_takes_no_signs_of_life_is_cut_off(gateway, events):
 async def test_a_real_client_that_stops_reading_is_cut_off_and_its_call_closed(
     gateway, events, connect
 ):
-    gateway.settings = replace(
-        gateway.settings, keep_alive_seconds=0.05, slow_client_seconds=0.1
-    )
+    gateway.settings = replace(gateway.settings, keep_alive_seconds=0.05, slow_client_seconds=0.1)
     flood = [events.delta(i, "x" * 100_000) for i in range(2, 300)]
     gateway.script(events.admitted(), *flood, events.finished(300, 1))
     client = await connect()

@@ -118,7 +118,9 @@ def test_every_code_of_an_invalid_request_is_documented():
         re.findall(r'code="\w+" if .* else "(\w+)"', source)
     )
     used |= {
-        f"{kind}_{side}_value" for kind in ("integer", "decimal") for side in ("below_min", "above_max")
+        f"{kind}_{side}_value"
+        for kind in ("integer", "decimal")
+        for side in ("below_min", "above_max")
     }
     assert used == set(INVALID_REQUEST_CODES)
 

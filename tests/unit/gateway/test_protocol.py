@@ -93,7 +93,7 @@ async def test_a_refused_body_is_swallowed_so_that_the_client_reads_why(connect,
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n"
     await client.send((head + "Authorization: Bearer fbk_live_test\r\n\r\n").encode())
     await client.send(b"x" * size)
-    assert b" 413 " in await client.until(b"request_too_large\"}}")
+    assert b" 413 " in await client.until(b'request_too_large"}}')
     await client.send(GET + b"\r\n")
     assert b" 200 " in await client.until(b'{"status":"alive"}')
 
@@ -103,7 +103,7 @@ async def test_a_refused_body_is_not_swallowed_for_ever(connect, gateway, monkey
     client = await connect()
     head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 900000000\r\n\r\n"
     await client.send(head.encode())
-    assert b" 401 " in await client.until(b"invalid_api_key\"}}")
+    assert b" 401 " in await client.until(b'invalid_api_key"}}')
     with pytest.raises(ConnectionError):
         for _ in range(1000):
             await client.send(b"x" * 100_000)

@@ -8,7 +8,17 @@ from forebay.gateway.schema import WireError, wire_usage
 from forebay.gateway.sse import COMMENT, DONE, ChunkWriter, StreamHead, encode_text, error_event
 
 HEAD = StreamHead("chatcmpl-1", 5, 'quote"d\u2028', "default", "fp_1")
-TEXTS = ["", "a", '"', "\\", "\n\r\t\x00\x1f\x7f", "é世😀", "\u2028\u2029\x85", "data: [DONE]\n\n", "</"]
+TEXTS = [
+    "",
+    "a",
+    '"',
+    "\\",
+    "\n\r\t\x00\x1f\x7f",
+    "é世😀",
+    "\u2028\u2029\x85",
+    "data: [DONE]\n\n",
+    "</",
+]
 
 
 @pytest.mark.parametrize("text", TEXTS)
