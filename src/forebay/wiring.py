@@ -25,7 +25,8 @@ from typing import Any, Protocol
 from forebay import __version__
 from forebay.admission.memory import MemoryAdmission
 from forebay.catalog import FetchSettings, ModelSettings, price_terms
-from forebay.catalog.fetch import Progress, Weights, fetch, find
+from forebay.catalog.download import Progress
+from forebay.catalog.fetch import Weights, fetch, find
 from forebay.catalog.static import StaticCatalog
 from forebay.config import Settings
 from forebay.core.money import Price, format_usd

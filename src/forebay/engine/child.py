@@ -63,7 +63,9 @@ def main(arguments: list[str]) -> int:
 def _serve(channel: ChildChannel) -> int:
     start = _first(channel)
     try:
-        stepper = _build(start)
+        stepper = _build(start, channel)
+    except (ChannelClosed, FrameError):
+        raise
     except Exception as error:  # the parent is told why, whatever the engine threw
         traceback.print_exc()
         channel.send(Fault(f"{type(error).__name__}: {error}"))
@@ -113,8 +115,10 @@ def _first(channel: ChildChannel) -> Start:
             raise FrameError(f"expected a start, got {len(frames)} other frames")
 
 
-def _build(start: Start) -> Stepper:
+def _build(start: Start, channel: ChildChannel) -> Stepper:
     if start.scripted is not None:
+        if channel.receive(start.scripted.start_seconds):
+            raise FrameError("work before ready")
         journal = Journal(start.scripted.log_path, keep=False)
         return ScriptedStepper(start.settings, start.scripted, SystemClock(), journal)
     # Imported here: the scripted engine must start in a moment, and on machines without OpenVINO.

@@ -207,7 +207,7 @@ class ParentChannel(asyncio.Protocol):
         self._frame = frame
         self._closed = closed
         self._buffer = FrameBuffer()
-        self._transport: asyncio.Transport | None = None
+        self._transport: asyncio.WriteTransport | None = None
 
     @property
     def is_open(self) -> bool:
@@ -216,7 +216,7 @@ class ParentChannel(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not subclasses of asyncio's.
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast(asyncio.WriteTransport, transport)
 
     def data_received(self, data: bytes) -> None:
         try:

@@ -179,7 +179,9 @@ class ChildEngine(Engine):
 
     async def _launch(self) -> None:
         """Start a child and open the gate. Raises EngineFault."""
-        _log.info("engine_starting", weights=self._weights or "scripted")
+        _log.info(
+            "engine_starting", weights="scripted" if self._scripted is not None else self._weights
+        )
         while True:
             child, limits = await self._start_child(self._shares_prefixes())
             if self._state == "stopped":

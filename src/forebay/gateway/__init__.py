@@ -8,7 +8,7 @@ names stop here: a request becomes a `core.call.Call`, and `core.event` events b
     body.py      bytes → JSON object, within bounds        request.py   JSON object → ChatRequest
     schema.py    the answers' wire types                   sse.py       the same as server-sent events
     errors.py    error class → status, type, code, headers
-    bunches.py   events that are ready together            watch.py     clients that leave, and timers
+    watch.py     clients that leave, and timers
     serve.py     listeners                                 control.py   DATA_DIR/control.sock
 
 Not here: the walk of a call (`forebay.pipeline`), who may do what (`forebay.tenancy`).

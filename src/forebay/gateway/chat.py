@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -29,7 +29,6 @@ from forebay.core.event import Admitted, CallEvent, Delta, Failed, Finished
 from forebay.core.money import format_usd
 from forebay.gateway.auth import bearer
 from forebay.gateway.body import ClientGone, decode_object, read_body
-from forebay.gateway.bunches import Bunches
 from forebay.gateway.errors import Headers, refusal
 from forebay.gateway.report import report_refusal, report_unhandled
 from forebay.gateway.request import ChatRequest, parse
@@ -140,8 +139,8 @@ class WholeAnswer:
         texts: list[str] = []
         ending: Finished | Failed | None = None
         watch = ClientWatch(x.receive, x.services.spawn)
-        async with watch, aclosing(x.services.pipeline.run(x.call)) as events:
-            async for event in events:
+        async with watch, aclosing(x.services.pipeline.run(x.call)) as bunches:
+            async for event in _each(bunches):
                 if isinstance(event, Delta):
                     texts.append(event.text)
                 elif isinstance(event, Admitted):
@@ -214,34 +213,34 @@ class StreamedAnswer:
             first_due=min(self._open_by, self._last_sent_at + x.settings.keep_alive_seconds),
         )
         try:
-            async with self._watch, aclosing(Bunches(x.services.pipeline.run(x.call))) as bunches:
-                await self._relay(bunches)
+            async with self._watch, aclosing(x.services.pipeline.run(x.call)) as bunches:
+                async for bunch in bunches:
+                    await self._relay(bunch)
+            if not self._ended and not self._watch.gone:
+                raise InternalError
         except Exception as fault:
             if not self._opened:
                 raise
             await self._fail(fault)
 
-    async def _relay(self, bunches: Bunches[CallEvent]) -> None:
-        while bunch := await bunches.next():
-            out: list[bytes] = []
-            for event in bunch:
-                if isinstance(event, Delta):
-                    self._delta(event, out)
-                elif isinstance(event, Admitted):
-                    await self._admit(event)
-                elif isinstance(event, Finished):
-                    self._finish(event, out)
-                    await self._end(b"".join(out))
-                    await bunches.drain()
-                    return
-                elif isinstance(event, Failed):
-                    if out and self._opened:
-                        await self._write(b"".join(out))
-                    await bunches.drain()
-                    raise event.error
-            if out:
-                await self._write(b"".join(out))
-        raise InternalError
+    async def _relay(self, bunch: Sequence[CallEvent]) -> None:
+        """What was ready together leaves together, in one send."""
+        out: list[bytes] = []
+        for event in bunch:
+            if isinstance(event, Delta):
+                self._delta(event, out)
+            elif isinstance(event, Admitted):
+                await self._admit(event)
+            elif isinstance(event, Finished):
+                self._finish(event, out)
+                await self._end(b"".join(out))
+                return
+            elif isinstance(event, Failed):
+                if out and self._opened:
+                    await self._write(b"".join(out))
+                raise event.error
+        if out:
+            await self._write(b"".join(out))
 
     async def _admit(self, event: Admitted) -> None:
         x, route = self._x, event.route
@@ -361,6 +360,12 @@ class StreamedAnswer:
         if abort is not None:
             abort()
         self._watch.cut_off()
+
+
+async def _each(bunches: AsyncIterator[list[CallEvent]]) -> AsyncIterator[CallEvent]:
+    async for bunch in bunches:
+        for event in bunch:
+            yield event
 
 
 def _reasons(event: Finished) -> list[str]:

@@ -71,7 +71,7 @@ class ControlServer:
 
     def __init__(self, path: Path, administration: Administration) -> None:
         self._path = path
-        self._verbs = _verbs(administration)
+        self._verbs = verbs(administration)
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[Any]] = set()
 
@@ -224,8 +224,8 @@ def _decode(line: bytes) -> _Request:
         raise InvalidRequest(f"The request is not understood: {fault}.") from None
 
 
-def _verbs(administration: Administration) -> dict[str, Callable[[dict[str, Any]], Awaitable[Any]]]:
-    """The table of verbs."""
+def verbs(administration: Administration) -> dict[str, Callable[[dict[str, Any]], Awaitable[Any]]]:
+    """The table of verbs, each taking plain data; the command line uses it when no server runs."""
     table: dict[str, Method] = {
         "keys.create": administration.create_key,
         "keys.list": administration.list_keys,

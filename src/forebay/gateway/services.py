@@ -25,8 +25,9 @@ class Pipeline(Protocol):
     async def enter(self, secret: str) -> Principal:
         """Who is calling, and the cheapest refusals; before the body is read."""
 
-    def run(self, call: Call) -> AsyncGenerator[CallEvent, None]:
-        """The call's events from Admitted to Finished or Failed; closing it = the client left."""
+    def run(self, call: Call) -> AsyncGenerator[list[CallEvent], None]:
+        """The call's events from Admitted to Finished or Failed, in bunches of what is ready
+        together; closing it = the client left."""
 
 
 @dataclass(frozen=True, slots=True)

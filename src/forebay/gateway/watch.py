@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 
 from starlette.types import Receive
 
@@ -50,12 +49,7 @@ class ClientWatch:
         self._watcher = self._spawn(self._watch(), name="client watch")
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> bool:
         """Swallows exactly the cancellation that this watch itself asked for."""
         self.finished = True
         self._watcher.cancel()

@@ -134,9 +134,10 @@ class Administration:
             ) from None
         return _key(info)
 
-    async def usage(self, limit: int = 100) -> list[dict[str, Any]]:
-        """The newest calls, one row each."""
-        return [_row(row) for row in await self._desk.ledger.usage(UsageQuery(limit=limit))]
+    async def usage(self, limit: int = 100, call_id: str | None = None) -> list[dict[str, Any]]:
+        """The newest calls, one row each; or the one call of this id."""
+        query = UsageQuery(limit=limit, call_id=call_id)
+        return [_row(row) for row in await self._desk.ledger.usage(query)]
 
     async def usage_totals(self, by: str) -> list[dict[str, Any]]:
         """Sums by "key", "model" or "day"."""

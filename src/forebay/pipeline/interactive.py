@@ -30,6 +30,7 @@ from forebay.core.event import (
     Failed,
     Finished,
     LeaseExpired,
+    StreamEvent,
 )
 from forebay.core.hold import Bill, Hold, HoldRequest
 from forebay.core.job import Flow, Job, Removal, Resume, Sampling
@@ -59,8 +60,8 @@ class InteractivePipeline:
         await self.rooms.admission.knock(principal)
         return principal
 
-    async def run(self, call: Call) -> AsyncGenerator[CallEvent, None]:
-        """Yield Admitted, then the call's events up to Finished or Failed.
+    async def run(self, call: Call) -> AsyncGenerator[list[CallEvent], None]:
+        """Yield Admitted, then the call's events up to Finished or Failed, as they become ready.
 
         Refusals are raised before Admitted. Closing the generator is how a client leaves.
         """
@@ -80,17 +81,24 @@ class InteractivePipeline:
             await rooms.queue.enqueue(job)  # ⑨ the job carries the hold from here
             live.enqueued = True
             self._start_deadline(live)
-            yield Admitted(route, len(prompt.ids))
-            async for sent in live.reader:  # written by worker.py
-                event = await self._lease_expired(live, sent) if type(sent) is LeaseExpired else sent
-                if event is None or isinstance(event, LeaseExpired):
-                    continue  # another attempt was enqueued
-                live.took(event)
-                yield event
-                if live.ended:
-                    return
+            yield [Admitted(route, len(prompt.ids))]
+            while not live.ended:
+                yield await self._next(live)
         finally:
             await asyncio.shield(rooms.spawn(self._leave(live), name=f"leave {job.id}"))
+
+    async def _next(self, live: LiveCall) -> list[CallEvent]:
+        """At least one event, and all that are ready behind it (written by worker.py)."""
+        bunch: list[CallEvent] = []
+        while not bunch:
+            sent: StreamEvent | None = await anext(live.reader)
+            while sent is not None:
+                event = await self._lease_expired(live, sent) if type(sent) is LeaseExpired else sent
+                if event is not None and not isinstance(event, LeaseExpired):
+                    live.took(event)
+                    bunch.append(event)
+                sent = None if live.ended else live.reader.ready()
+        return bunch
 
     async def beat_forever(self) -> None:
         """Once a second: this process lives, and this much of each stream was read (watermarks)."""

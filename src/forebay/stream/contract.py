@@ -33,6 +33,9 @@ class Reader(Protocol):
 
     def __aiter__(self) -> Reader: ...
     async def __anext__(self) -> StreamEvent: ...
+    def ready(self) -> StreamEvent | None:
+        """The next event if it is here already; never waits."""
+
     async def aclose(self) -> None: ...
 
 

@@ -84,6 +84,12 @@ class _Reader:
             await self._arrival(channel)
         if self._ended:
             raise StopAsyncIteration
+        return self._take(channel)
+
+    def ready(self) -> StreamEvent | None:
+        return self._take(self._channel) if self._channel.backlog and not self._ended else None
+
+    def _take(self, channel: _Channel) -> StreamEvent:
         event = channel.backlog.popleft()
         if type(event) is Delta:
             channel.backlog_tokens -= _weight(event)
@@ -100,7 +106,6 @@ class _Reader:
             self._ended = True
             self._stream._abandon(self._channel, AbandonReason.CLIENT_GONE)
             self._stream._forget(self._channel)
-            self._channel.wake()
 
     async def _arrival(self, channel: _Channel) -> None:
         # An event is only ever taken by the code after this wait, so cancelling it loses nothing.
@@ -238,12 +243,11 @@ class MemoryStream(TokenStream):
 
     def _forget(self, channel: _Channel) -> None:
         """Its reader has what it wanted; later publishers are told that it is gone."""
-        if self._channels.get(channel.job_id) is channel:
-            del self._channels[channel.job_id]
-            owned = self._owners[channel.owner]
-            del owned[channel.job_id]
-            if not owned:
-                del self._owners[channel.owner]
+        del self._channels[channel.job_id]
+        owned = self._owners[channel.owner]
+        del owned[channel.job_id]
+        if not owned:
+            del self._owners[channel.owner]
 
 
 def _weight(event: Delta) -> int:

@@ -283,11 +283,12 @@ class World:
         try:
             async with (
                 asyncio.timeout(plan.patience_seconds),
-                aclosing(pipeline.run(call)) as events,
+                aclosing(pipeline.run(call)) as bunches,
             ):
-                async for event in events:
-                    seen.take(event)
-                    if plan.leaves_after_tokens is not None and isinstance(event, Delta):
+                async for bunch in bunches:
+                    for event in bunch:
+                        seen.take(event)
+                    if plan.leaves_after_tokens is not None and seen.tokens:
                         if seen.tokens >= plan.leaves_after_tokens:
                             seen.left = True
                             return

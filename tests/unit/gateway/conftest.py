@@ -63,18 +63,22 @@ class FakePipeline:
             raise InvalidKey
         return PRINCIPAL
 
-    async def run(self, call: Call) -> AsyncGenerator[CallEvent, None]:
+    async def run(self, call: Call) -> AsyncGenerator[list[CallEvent], None]:
         self.calls.append(call)
+        bunch: list[CallEvent] = []
         try:
             for item in self.script:
+                if not isinstance(item, BaseException | asyncio.Event | float):
+                    bunch.append(item)
+                    continue
+                if bunch:
+                    yield bunch
+                    bunch = []
                 if isinstance(item, BaseException):
                     raise item
-                if isinstance(item, asyncio.Event):
-                    await item.wait()
-                elif isinstance(item, float):
-                    await asyncio.sleep(item)
-                else:
-                    yield item
+                await (item.wait() if isinstance(item, asyncio.Event) else asyncio.sleep(item))
+            if bunch:
+                yield bunch
             self.ending = "exhausted"
         except BaseException as end:
             self.ending = type(end).__name__

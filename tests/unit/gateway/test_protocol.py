@@ -105,8 +105,7 @@ async def test_a_refused_body_is_not_swallowed_for_ever(connect, gateway, monkey
     await client.send(head.encode())
     assert b" 401 " in await client.until(b'invalid_api_key"}}')
     with pytest.raises(ConnectionError):
-        for _ in range(1000):
-            await client.send(b"x" * 100_000)
+        await client.send(b"x" * 50_000_000)
 
 
 async def test_garbage_behind_a_running_answer_does_not_get_into_it(connect, gateway, events):

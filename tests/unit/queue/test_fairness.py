@@ -339,6 +339,17 @@ def test_q7_a_refund_takes_back_the_lanes_share_and_what_others_watched() -> Non
     assert shares.choose(both, 2) == (Lane.INTERACTIVE, False)
 
 
+def test_q7_a_refund_takes_back_no_more_than_was_served_in_its_second() -> None:
+    """A worker that reports less at the end than on the way does not put its lane in debt."""
+    shares, both = LaneShares(SETTINGS), (Lane.INTERACTIVE, Lane.BATCH)
+    batch = Charge(a_flow("a", lane=Lane.BATCH), 0, 0, 1, 1, both, 0)
+    shares.add(batch, 100, 0, both)
+    shares.add(batch, -1000, 1, ())
+    shares.add(batch, 100, 1, both)
+    shares.add(Charge(a_flow("a"), 0, 0, 1, 1, both, 1), 1000, 1, both)
+    assert shares.choose(both, 1) == (Lane.INTERACTIVE, False)
+
+
 def test_q7_a_refund_after_the_window_changes_nothing() -> None:
     shares, both = LaneShares(SETTINGS), (Lane.INTERACTIVE, Lane.BATCH)
     old = Charge(a_flow("a", lane=Lane.BATCH), 0, 0, 1, 1, both, 0)

@@ -123,9 +123,9 @@ async def test_the_dead_are_forgotten_and_one_that_comes_back_is_new(ledger: Any
 
 async def test_a_sweep_resolves_the_holds_of_the_dead_in_order_and_no_others(ledger: Any) -> None:
     await furnish(ledger)
-    await ledger.hold(ask(1, owner="gateway-2"))
-    await ledger.hold(ask(2, owner="gateway-1"))
     await ledger.hold(ask(3, owner="gateway-2"))
+    await ledger.hold(ask(2, owner="gateway-1"))
+    await ledger.hold(ask(1, owner="gateway-2"))
     alive = await ledger.hold(ask(4, owner="gateway-3"))
     await ledger.beat("gateway-2", 1, {"req_3": 1})
     assert await ledger.sweep(0.0) == []
@@ -133,8 +133,8 @@ async def test_a_sweep_resolves_the_holds_of_the_dead_in_order_and_no_others(led
         await ledger.beat("gateway-3", second, {})
         assert await ledger.sweep(float(second)) == []
     rows = await ledger.sweep(10.0)
-    assert [row.call_id for row in rows] == ["req_2", "req_1", "req_3"]
-    assert [row.amount_nanos for row in rows] == [0, 0, 210]
+    assert [row.call_id for row in rows] == ["req_2", "req_3", "req_1"]
+    assert [row.amount_nanos for row in rows] == [0, 210, 0]
     await check_books(ledger, [alive])
     assert await figures(ledger) == (210, H, 1)
     assert await ledger.sweep(11.0) == []

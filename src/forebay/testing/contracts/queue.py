@@ -403,7 +403,7 @@ async def test_changed_wakes_for_jobs_enqueued_and_returned(queue: JobQueue) -> 
     seen = await queue.changed(POOL, 0, timeout_seconds=0.01)
     waiting = [asyncio.ensure_future(queue.changed(POOL, seen, timeout_seconds=20)) for _ in "12"]
     await asyncio.sleep(0)
-    await put(queue, a_job("a"))
+    await put(queue, a_job("a"), a_job("b", a_flow("b")))
     first, second = await asyncio.wait_for(asyncio.gather(*waiting), 5)
     assert first == second != seen
     lease = await take_one(queue)

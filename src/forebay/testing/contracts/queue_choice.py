@@ -195,6 +195,15 @@ async def test_q8_extend_raises_the_charge_above_the_estimate_only(queue: JobQue
     assert ids(await take(queue, slots=3)) == ["b1", "b2", "b3"]
 
 
+async def test_q8_extend_never_lowers_the_charge(queue: JobQueue) -> None:
+    """Little progress is not little output: the estimate stands until the lease ends."""
+    for name in "ab":
+        await put(queue, *(a_job(f"{name}{n}", a_flow(name)) for n in range(3)))
+    _, b0 = await take(queue, slots=2)
+    await queue.extend("worker_1", [Progress(b0, 1)], seconds=SECONDS)
+    assert ids(await take(queue)) == ["a1"]
+
+
 async def test_q8_a_prefill_is_charged_once_however_often_it_is_repeated(queue: JobQueue) -> None:
     prompt = tuple(range(100))
     await put(queue, a_job("a", prompt_ids=prompt))
@@ -207,14 +216,29 @@ async def test_q8_a_job_leased_after_its_deadline_is_charged_nothing(
     queue: JobQueue, clock: FakeClock
 ) -> None:
     """Its worker turns it away. Its flow is not pushed back for having waited."""
-    await put(queue, a_job("late", a_flow("a"), deadline_seconds=5.0))
+    large = a_job("late", prompt_ids=(1,) * 1000, ceiling_tokens=500, deadline_seconds=5.0)
+    await put(queue, large)
     clock.advance(6)
     late = await take_one(queue)
     assert late.waited_seconds == 6
+    await put(queue, *(a_job(f"a{n}") for n in range(2)))
+    await put(queue, *(a_job(f"b{n}", a_flow("b")) for n in range(3)))
+    assert ids(await take(queue, slots=3)) == ["b0", "a0", "b1"]
     await serve(queue, late)
-    await put(queue, a_job("a", a_flow("a")), a_job("b", a_flow("b")), a_job("a2", a_flow("a")))
-    leases = await take(queue, slots=2)
-    assert sorted(ids(leases)) == ["a", "b"]
+    assert ids(await take(queue)) == ["a1"]
+
+
+async def test_q8_a_job_that_runs_after_its_deadline_all_the_same_is_charged(
+    queue: JobQueue, clock: FakeClock
+) -> None:
+    large = a_job("late", prompt_ids=(1,) * 1000, deadline_seconds=5.0)
+    await put(queue, large)
+    clock.advance(6)
+    late = await take_one(queue)
+    await put(queue, *(a_job(f"a{n}") for n in range(2)))
+    await put(queue, *(a_job(f"b{n}", a_flow("b")) for n in range(3)))
+    await serve(queue, late, 1)
+    assert ids(await take(queue, slots=3)) == ["b0", "b1", "b2"]
 
 
 async def test_q8_an_expired_lease_is_charged_what_it_had_reported(

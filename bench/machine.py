@@ -1,0 +1,121 @@
+"""What the measurements share: starting the product, running the client, reading /proc, the result.
+
+Every program in this folder ends with one JSON line: name, figures, goal, ok.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass
+class Running:
+    """A server under measurement."""
+
+    pid: int
+    host: str
+    port: int
+    key: str
+    directory: Path
+
+    def cpu_seconds(self) -> float:
+        """User and system time of the process itself, threads included, children not."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def rss_bytes(self) -> int:
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * PAGE
+
+
+@contextmanager
+def server(
+    model: str, env: dict[str, str] | None = None, launcher: Sequence[str] = ()
+) -> Iterator[Running]:
+    """`forebay up` with a fresh data directory; a `launcher` may stand in for the command."""
+    command = list(launcher) or [sys.executable, "-m", "forebay.cli.app"]
+    with tempfile.TemporaryDirectory(prefix="forebay-bench-") as directory:
+        log = open(f"{directory}/log", "w")  # noqa: SIM115
+        process = subprocess.Popen(
+            [*command, "up", "-p", "0", "--json", "--model", model, "--data-dir", directory],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env={**os.environ, "FOREBAY_LOG_LEVEL": "warning", **(env or {})},
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if not line:
+                raise SystemExit(Path(f"{directory}/log").read_text())
+            ready = json.loads(line)
+            host, port = ready["base_url"].removeprefix("http://").split(":")
+            yield Running(process.pid, host, int(port), ready["api_key"], Path(directory))
+        finally:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def run_client(running: Running, phases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Run the client as a process of its own and return what it saw, phase by phase."""
+    plan = {"host": running.host, "port": running.port, "key": running.key, "phases": phases}
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(plan, file)
+        file.flush()
+        output = subprocess.run(
+            [sys.executable, str(HERE / "client.py"), file.name],
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        ).stdout
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def chat(model: str, content: str, *, max_tokens: int, stream: bool = True) -> dict[str, Any]:
+    """A greedy request that runs to its last token."""
+    return {
+        "model": model,
+        "stream": stream,
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+        "messages": [{"role": "user", "content": content}],
+    }
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Nearest-rank percentile."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def result(name: str, figures: dict[str, Any], goal: dict[str, Any], ok: bool) -> None:
+    """The last line of a program."""
+    print(json.dumps({"name": name, "figures": figures, "goal": goal, "ok": ok}))
+
+
+def wait_until(condition: Any, seconds: float = 30.0) -> None:
+    """Poll; measurements are not tests, and 10 ms do not matter here."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise SystemExit("timed out waiting")
+        time.sleep(0.01)

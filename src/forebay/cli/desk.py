@@ -1,0 +1,90 @@
+"""How a command gets at settings and data: it asks the server that owns them, or opens them itself.
+
+    command ──▶ DATA_DIR/control.sock ──▶ the running server
+       └─ nobody answers ──▶ take the directory's lock, call the same functions here
+
+Not here: what the verbs do (`forebay.pipeline.administration`).
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+import traceback
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from forebay.cli.failure import Failure
+
+if TYPE_CHECKING:
+    from forebay.config import Settings
+
+T = TypeVar("T")
+
+SOCKET, CLI_KEY, LOCK, LEDGER = "control.sock", "cli.key", "lock", "ledger.db"
+
+
+def load(config: Path | None, **flags: Any) -> Settings:
+    """The settings, with the log going to standard error. Raises ConfigError."""
+    from forebay.config import load_from_process
+    from forebay.observe.log import configure
+
+    settings = load_from_process(flags, config)
+    # A short command that works has nothing to log; `up` configures the log as the settings say.
+    quiet = settings.log_level if settings.log_level in ("debug", "error") else "warning"
+    configure(quiet, as_json=settings.log_format == "json")
+    return settings
+
+
+def run(settings: Settings, work: Coroutine[Any, Any, T]) -> T:
+    """Run this to its end; with the log level `debug` a failure shows where it came from."""
+    import asyncio
+
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt:
+        raise Failure("interrupted") from None
+    except Exception:
+        if settings.log_level == "debug":
+            traceback.print_exc()
+        raise
+
+
+async def ask(settings: Settings, verb: str, args: Mapping[str, Any] | None = None) -> Any:
+    """What the verb answers, from whoever may open the data now."""
+    from forebay.gateway.control import ControlFailed, call, verbs
+
+    try:
+        return await call(settings.data_dir / SOCKET, verb, args)
+    except ControlFailed as unanswered:
+        reason = str(unanswered)
+    if verb != "keys.create" and not (settings.data_dir / LEDGER).exists():
+        raise Failure(_no_data(settings))
+    from forebay.wiring import DirectoryBusy, open_desk
+
+    try:
+        async with open_desk(settings) as administration:
+            return await verbs(administration)[verb](dict(args or {}))
+    except DirectoryBusy as busy:
+        raise Failure(
+            f"{str(busy).partition('. ')[0]}, and does not answer (yet): {reason} "
+            "If it is starting, try again in a moment."
+        ) from None
+
+
+def _no_data(settings: Settings) -> str:
+    text = f"There is no data in {settings.data_dir}: no server was started with it."
+    if (Path("data") / LEDGER).exists():
+        return f"{text} Here `make up` keeps it in ./data: add --data-dir data."
+    return f"{text} If yours has another place, name it with --data-dir."
+
+
+def hint(settings: Settings, *arguments: str) -> str:
+    """A command to type that reaches the same data."""
+    program = sys.argv[0]
+    if shutil.which("forebay") == program or Path(program).name != "forebay":
+        program = "forebay"
+    place = ["--data-dir", str(settings.data_dir)] if "data_dir" in settings.origins else []
+    return shlex.join([program, *arguments, *place])
