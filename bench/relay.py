@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from machine import HERE, Running, chat, percentile, result, run_client, server
+from machine import HERE, Running, chat, percentile, result, run_client, server, wait_until
 
 from forebay.core.call import Message
 from forebay.system import SystemIds
@@ -25,33 +27,11 @@ from forebay.tokens.model import ModelTokens
 
 MODEL = "smollm2-135m-instruct"
 STREAMS, TOKENS, PAIRS = 32, 128, 5
-WORDS = [
-    "river",
-    "stone",
-    "morning",
-    "window",
-    "garden",
-    "answer",
-    "letter",
-    "summer",
-    "bread",
-    "table",
-    "cloud",
-    "number",
-    "silver",
-    "orange",
-    "forest",
-    "harbour",
-    "lantern",
-    "mountain",
-    "valley",
-    "bridge",
-    "signal",
-    "current",
-    "spring",
-    "paper",
-    "light",
-]
+WORDS = (
+    *("river", "stone", "morning", "window", "garden", "answer", "letter", "summer", "bread"),
+    *("table", "cloud", "number", "silver", "orange", "forest", "harbour", "lantern", "mountain"),
+    *("valley", "bridge", "signal", "current", "spring", "paper", "light"),
+)
 
 
 def text(number: int, words: int) -> str:
@@ -71,7 +51,7 @@ def weights() -> Path:
 
 def tokens_of(gguf: Path, prompts: list[str]) -> list[list[int]]:
     """The ids that the gateway makes of these prompts."""
-    tokens = ModelTokens.load(gguf.parent / "derived", ids=SystemIds(), context_tokens=8192)
+    tokens = ModelTokens.load(Path(f"{gguf}.tokens"), ids=SystemIds(), context_tokens=8192)
     room = HuggingFaceTokens({MODEL: tokens})
 
     async def render() -> list[list[int]]:
@@ -115,7 +95,7 @@ def through(running: Running, prompts: list[str]) -> float:
     """Tokens a second through the gateway; every token is an event or shares one."""
     calls = [{"body": chat(MODEL, prompt, max_tokens=TOKENS)} for prompt in prompts]
     [phase] = run_client(running, [{"name": "relay", "at_a_time": len(calls), "calls": calls}])
-    assert all(call["done"] for call in phase["calls"])
+    assert all(call["complete"] for call in phase["calls"])
     return len(prompts) * TOKENS / float(phase["seconds"])
 
 
@@ -131,15 +111,8 @@ def longest_stall(prompts: list[str]) -> tuple[float, str]:
     with server(MODEL, launcher=launcher) as running:
         through(running, prompts)
         directory = running.directory
-        import os
-        import signal
-        import time
-
         os.kill(running.pid, signal.SIGINT)
-        for _ in range(200):
-            if (directory / "stalls.json").exists():
-                break
-            time.sleep(0.1)
+        wait_until((directory / "stalls.json").exists)
         stalls = json.loads((directory / "stalls.json").read_text())
     return (stalls[0][0], stalls[0][1]) if stalls else (0.0, "none above 5 ms")
 

@@ -43,6 +43,8 @@ PREFIX = "FOREBAY_"
 _PLACES = {"data_dir": Path("~/.local/share/forebay"), "cache_dir": Path("~/.cache/forebay")}
 # Read by others: the key that `chat` and the printed curl use, the tests' list, the file itself.
 _NOT_SETTINGS = {"FOREBAY_API_KEY", "FOREBAY_CONFIG", "FOREBAY_REQUIRE"}
+# Flags that are not called as their setting.
+_FLAGS = {"serve": "model"}
 # What Kubernetes puts into every container beside a Service whose name begins with forebay.
 _SERVICE_LINK = re.compile(r".*_(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
 _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
@@ -136,6 +138,11 @@ def load_from_process(flags: Mapping[str, Any], config_path: Path | None = None)
     return load(flags, os.environ, config_path)  # noqa: TID251
 
 
+def api_key_from_process() -> str:
+    """The key that `forebay chat` should call with; empty if the environment has none."""
+    return os.environ.get("FOREBAY_API_KEY", "")  # noqa: TID251
+
+
 def load(
     flags: Mapping[str, Any], environ: Mapping[str, str], config_path: Path | None = None
 ) -> Settings:
@@ -147,7 +154,8 @@ def load(
     layers = [_Layer(home), _from_environment(environ, home)]
     for name, value in flags.items():
         if value is not None:
-            layers[0].put(name, value, "--" + name.replace("_", "-"))
+            flag = _FLAGS.get(name, name).replace("_", "-")
+            layers[0].put(name, value, f"--{flag}")
     if config_path is None and environ.get("FOREBAY_CONFIG"):
         config_path = Path(environ["FOREBAY_CONFIG"])
     if config_path is not None:

@@ -145,6 +145,7 @@ async def serve(settings: Settings, *, watcher: Watcher, stop: Stop) -> Farewell
         stack.push_async_callback(control.close)
         for listener in listeners:
             await listener.start(plant.spawn)
+        plant.urls = (listeners[0].base_url, listeners[1].base_url)
         names = tuple(model.id for model in settings.models)
         _log.info("server_ready", base_url=listeners[0].base_url, models=names)
         watcher.ready(Ready(listeners[0].base_url, listeners[1].base_url, api_key, names))
@@ -192,6 +193,7 @@ class Plant:
         self.workers: list[Worker] = []
         self.roles: list[asyncio.Task[Any]] = []
         self.stopping = False
+        self.urls: tuple[str, ...] = ()  # of the API and of metrics, once both listen
         self._models = [model.id for model in settings.models]
         self._ids = stores.ids
 
@@ -245,6 +247,7 @@ class Plant:
         return {
             "version": __version__,
             "pid": os.getpid(),
+            "urls": self.urls,
             "open_calls": self.open_calls,
             "engines": [
                 {

@@ -83,9 +83,11 @@ class Server:
         cls, *arguments: str | Path, data_dir: Path, env: Mapping[str, str] | None = None
     ) -> Server:
         """Start on free ports (unless `arguments` say otherwise) and wait until it is ready."""
-        data_dir.mkdir(parents=True, exist_ok=True)
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         log = data_dir / "server.log"
-        server = cls(spawn("--json", *arguments, data_dir=data_dir, env=env, log=log), data_dir, log)
+        server = cls(
+            spawn("--json", *arguments, data_dir=data_dir, env=env, log=log), data_dir, log
+        )
         try:
             server.ready = json.loads(server.read_line())
             server._children = children(server.pid)

@@ -58,9 +58,7 @@ class FetchProgress:
             self._said = (model, progress.stage, 0)
             self._task = self._bar.add_task(stage, total=progress.total_bytes)
         if self._task is not None:
-            self._bar.update(
-                self._task, completed=progress.done_bytes, total=progress.total_bytes
-            )
+            self._bar.update(self._task, completed=progress.done_bytes, total=progress.total_bytes)
 
     def _say(self, model: str, progress: Progress) -> None:
         total = progress.total_bytes

@@ -26,6 +26,7 @@ import asyncio
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -73,7 +74,10 @@ class _Child:
 
 
 class ChildEngine(Engine):
-    """The embedded engine as the worker sees it. `restarts` counts lost children."""
+    """The embedded engine as the worker sees it. `restarts` counts lost children.
+
+    `stepped` is called with the seconds that each engine step took, as seen from here.
+    """
 
     def __init__(
         self,
@@ -83,15 +87,18 @@ class ChildEngine(Engine):
         scripted: ScriptedSettings | None = None,
         ids: IdSource,
         spawn: Spawn,
+        stepped: Callable[[float], None] | None = None,
     ) -> None:
         self.restarts = 0
         self._settings = settings
         self._weights = weights
         self._scripted = scripted
         self._spawn = spawn
+        self._on_step = stepped
         self._gate = Gate()
         self._intake = Intake(self, lambda: int.from_bytes(ids.random_bytes(8), "big"))
         self._child: _Child | None = None
+        self._dead: _Child | None = None  # lost, and not yet waited for
         self._state = "stopped"
         self._isolated = False
         self._isolating = asyncio.Lock()
@@ -152,8 +159,9 @@ class ChildEngine(Engine):
         if self._restart is not None:
             self._restart.cancel()
             await asyncio.wait([self._restart])
-        if child is not None:
-            await child.end()
+        for ended in (child, self._dead):
+            if ended is not None:
+                await ended.end()
 
     def submit(self, work: Submit) -> None:
         """For the intake."""
@@ -234,8 +242,11 @@ class ChildEngine(Engine):
         return child, limits
 
     def _stepped(self, step: Step) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._on_step is not None:
+            self._on_step(now - self._heard_at)
         self._kv_use = step.kv_use
-        self._heard_at = asyncio.get_running_loop().time()
+        self._heard_at = now
         if step.outputs:
             self._delay_seconds = _FIRST_DELAY_SECONDS  # it has served
             self._intake.deliver(step.outputs)
@@ -246,7 +257,7 @@ class ChildEngine(Engine):
         child = self._child
         if child is None or child.channel is not channel:
             return  # it was ended by us, or never served
-        self._child = None
+        self._child, self._dead = None, child
         self.restarts += 1
         self._pause()
         self._intake.fail_all("the engine died while it served this call")
@@ -254,6 +265,7 @@ class ChildEngine(Engine):
 
     async def _replace(self, dead: _Child) -> None:
         status = await dead.end()
+        self._dead = None
         _log.error("engine_died", pid=dead.process.pid, exit_status=status, restarts=self.restarts)
         await self._relaunch(self._delay_seconds)
 
@@ -307,6 +319,12 @@ async def _spawn_child(channel: ParentChannel) -> Process:
         except BaseException:
             ours.close()
             raise
-    ours.setblocking(False)
-    await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=ours)
+    try:
+        ours.setblocking(False)
+        await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=ours)
+    except BaseException:
+        ours.close()
+        process.kill()
+        await process.wait()
+        raise
     return process

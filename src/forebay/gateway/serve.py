@@ -27,6 +27,8 @@ from forebay.gateway.protocol import connection_class
 from forebay.gateway.services import GatewaySettings
 
 BACKLOG = 2048
+# A listener on all addresses is found on this one.
+_HERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 class PortUnavailable(OSError):
@@ -87,7 +89,8 @@ class Listener:
     @property
     def base_url(self) -> str:
         """Where a client on this machine finds it."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = _HERE.get(self.host, self.host)
+        host = f"[{host}]" if ":" in host else host
         return f"http://{host}:{self.port}"
 
     @property

@@ -18,6 +18,7 @@ from forebay.core.usage import Outcome, Usage, UsageRow
 from forebay.pipeline.rooms import Rooms
 
 SWEEP_SECONDS = 1.0
+PAUSED_SECONDS = 3 * SWEEP_SECONDS
 # A process whose counter stands still for this long is dead (ledger contract, L10).
 DEAD_AFTER_SECONDS = 10.0
 
@@ -29,9 +30,18 @@ class Keeper:
         self.rooms = rooms
 
     async def run(self) -> None:
-        """Reap and sweep once a second, for ever."""
+        """Reap and sweep once a second, for ever.
+
+        A keeper that was itself stopped (SIGSTOP, a sleeping laptop) has not watched the others
+        meanwhile: it gives them a round to beat and to renew their leases before it judges again.
+        """
+        last = self.rooms.clock.monotonic()
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
+            now = self.rooms.clock.monotonic()
+            paused, last = now - last > PAUSED_SECONDS, now
+            if paused:
+                continue
             try:
                 await self.reap()
                 await self.sweep()

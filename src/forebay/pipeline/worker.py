@@ -52,6 +52,7 @@ from forebay.scheduler import Policy, Preempt, Running, Snapshot, Take, Waiting,
 
 LEASE_SECONDS = 10.0
 BEAT_SECONDS = 1.0
+PAUSED_SECONDS = 3 * BEAT_SECONDS
 # No token for this long is a hang. The first one may wait for the prefill of long prompts.
 SILENCE_SECONDS = 15.0
 FIRST_TOKEN_SECONDS = 60.0
@@ -355,16 +356,20 @@ class Worker:
 
     async def _beat_forever(self) -> None:
         """Renew all leases in one call, notice lost ones and engines that went silent."""
+        last = self.rooms.clock.monotonic()
         while True:
             await asyncio.sleep(BEAT_SECONDS)
+            now = self.rooms.clock.monotonic()
+            paused, last = now - last > PAUSED_SECONDS, now
             await self.rooms.stream.presence(self.name)
             progress = [Progress(run.lease, run.generated) for run in self._runs.values()]
             lost = await self.rooms.queue.extend(self.name, progress, seconds=LEASE_SECONDS)
             for job_id in lost:
                 if (run := self._runs.get(job_id)) is not None:
                     run.interrupt(Interruption.LEASE_LOST)
-            now = self.rooms.clock.monotonic()
             for run in list(self._runs.values()):
+                if paused:  # it was us who were silent: what the engine sent has not been read yet
+                    run.last_delta_at = now
                 limit = SILENCE_SECONDS if run.generated else FIRST_TOKEN_SECONDS
                 if now - run.last_delta_at > limit:
                     run.interrupt(Interruption.SILENT)

@@ -133,6 +133,7 @@ class MemoryStream(TokenStream):
         self._channels: dict[str, _Channel] = {}
         self._owners: dict[str, dict[str, _Channel]] = {}
         self._seen: dict[str, float] = {}
+        self._heard_at = clock.monotonic()
         self._abandonments: OrderedDict[str, Abandonment] = OrderedDict()
 
     def read(self, job: Job) -> _Reader:
@@ -189,6 +190,10 @@ class MemoryStream(TokenStream):
 
     async def presence(self, process: str) -> None:
         now = self._clock.monotonic()
+        if now - self._heard_at >= OWNER_SILENT_SECONDS:
+            # Nobody beat for so long: this whole machine was stopped, and no owner is to blame.
+            self._seen = dict.fromkeys(self._seen, now)
+        self._heard_at = now
         self._seen[process] = now
         silent = [each for each, at in self._seen.items() if now - at >= OWNER_SILENT_SECONDS]
         for each in silent:

@@ -313,9 +313,10 @@ class World:
             await asyncio.sleep(self.random.uniform(0.05, 6))
             await self._between_two_awaits()
             victim = self.random.choice(self.alive)
-            if self.random.random() < 0.25 and self.topology is Topology.FLEET:
+            if self.random.random() < 0.25:
                 self.loop.freeze(victim, seconds=self.random.choice((1.0, 5.0, 25.0)))
-                self.frozen.add(victim)
+                if self.topology is Topology.FLEET:
+                    self.frozen.add(victim)
                 continue
             self._kill(victim)
             self.clock.offset += self.random.choice((0.0, 0.0, 86_400.0, -86_400.0))
@@ -414,8 +415,6 @@ class World:
         if seen.finished is not None:
             self._judge_finished(seen, row, seen.finished)
         elif seen.left:
-            expected = (Outcome.CANCELLED, Outcome.COMPLETED, Outcome.FAILED, Outcome.REJECTED)
-            assert row.outcome in expected, row.outcome
             if row.outcome in (Outcome.CANCELLED, Outcome.COMPLETED):
                 assert row.usage.output_tokens >= seen.tokens, "L8: billed less than was read"
 

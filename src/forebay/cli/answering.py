@@ -1,0 +1,192 @@
+"""One streamed answer of an OpenAI-compatible server, as `forebay chat` needs it.
+
+Not here: what is shown (`chat.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from forebay.cli.failure import Failure
+from forebay.system import SystemClock
+
+CONNECT_SECONDS = 10.0
+# Forebay says something every 15 s, also while a call waits.
+SILENCE_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A server and the key for it. `here`: it is this machine's, and its usage can be asked."""
+
+    url: str
+    key: str = field(repr=False)
+    here: bool = True
+
+    def at(self, path: str) -> str:
+        """The address of a resource; a URL without a path means its /v1."""
+        base = self.url.rstrip("/")
+        return base + ("" if urlsplit(base).path else "/v1") + path
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.key}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A finished answer and what it took; rates are None where there is nothing to measure."""
+
+    text: str
+    model: str
+    call_id: str
+    finish_reason: str | None
+    input_tokens: int
+    output_tokens: int
+    first_token_seconds: float | None
+    tokens_per_second: float | None
+
+
+@dataclass(slots=True)
+class Reading:
+    """What is known of an answer while it arrives."""
+
+    started_at: float
+    pieces: list[str] = field(default_factory=list)
+    first_at: float | None = None
+    last_at: float | None = None
+    model: str = ""
+    finish_reason: str | None = None
+    usage: dict[str, Any] = field(default_factory=dict)
+
+
+async def first_model(target: Target) -> str:
+    """The first model that the key may use. Raises Failure."""
+    async with _answered(target, "GET", "/models") as response:
+        body = await response.json(content_type=None)
+    models = body.get("data") if isinstance(body, dict) else None
+    if not models:
+        raise Failure("This key may use no model.")
+    return str(models[0]["id"])
+
+
+async def answer(
+    target: Target, model: str, turns: Sequence[dict[str, str]], show: Callable[[str], None]
+) -> Answer:
+    """Ask, show each piece as it comes, and say what it took. Raises Failure.
+
+    When cancelled it hangs up, which is how a server learns that nobody listens any more.
+    """
+    request = {
+        "model": model,
+        "messages": list(turns),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    clock = SystemClock()
+    reading = Reading(clock.monotonic())
+    async with _answered(target, "POST", "/chat/completions", request) as response:
+        call_id = response.headers.get("x-request-id", "")
+        async for chunk in _chunks(response):
+            if piece := take(reading, chunk, clock.monotonic()):
+                show(piece)
+    return finish(reading, call_id)
+
+
+def take(reading: Reading, chunk: dict[str, Any], at: float) -> str:
+    """Note what a chunk says; the text that it adds. Raises Failure if it is an error."""
+    if "error" in chunk:
+        raise Failure(error_message(chunk) or "The server broke the answer off.")
+    reading.model = chunk.get("model") or reading.model
+    reading.usage = chunk.get("usage") or reading.usage
+    if not chunk.get("choices"):
+        return ""
+    choice = chunk["choices"][0]
+    reading.finish_reason = choice.get("finish_reason") or reading.finish_reason
+    piece: str = (choice.get("delta") or {}).get("content") or ""
+    if piece:
+        reading.pieces.append(piece)
+        reading.first_at = at if reading.first_at is None else reading.first_at
+        reading.last_at = at
+    return piece
+
+
+def error_message(body: object) -> str:
+    """The API's own words; empty when it has none."""
+    error = body.get("error") if isinstance(body, dict) else None
+    message = error.get("message") if isinstance(error, dict) else error
+    return message if isinstance(message, str) else ""
+
+
+def finish(reading: Reading, call_id: str) -> Answer:
+    """What it was, once nothing more comes."""
+    tokens = int(reading.usage.get("completion_tokens", 0))
+    rate = first = None
+    if reading.first_at is not None and reading.last_at is not None:
+        first = reading.first_at - reading.started_at
+        seconds = reading.last_at - reading.first_at
+        # The first token's time is the prompt's; the others' is the rate.
+        rate = (tokens - 1) / seconds if tokens > 1 and seconds > 0 else None
+    return Answer(
+        text="".join(reading.pieces),
+        model=reading.model,
+        call_id=call_id,
+        finish_reason=reading.finish_reason,
+        input_tokens=int(reading.usage.get("prompt_tokens", 0)),
+        output_tokens=tokens,
+        first_token_seconds=first,
+        tokens_per_second=rate,
+    )
+
+
+async def _chunks(response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
+    """The JSON of each event; comments and everything else of SSE are passed over."""
+    async for line in response.content:
+        if not line.startswith(b"data:"):
+            continue
+        data = line[5:].strip()
+        if data == b"[DONE]":
+            return
+        chunk = json.loads(data)
+        if isinstance(chunk, dict):
+            yield chunk
+    raise Failure("The connection ended before the answer did.")
+
+
+@asynccontextmanager
+async def _answered(
+    target: Target, method: str, path: str, body: object = None
+) -> AsyncIterator[aiohttp.ClientResponse]:
+    """A response with status 200. Raises Failure with the server's own words."""
+    timeout = aiohttp.ClientTimeout(
+        total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
+    )
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.request(
+                method, target.at(path), json=body, headers=target.headers, allow_redirects=False
+            ) as response,
+        ):
+            if response.status != 200:
+                raise Failure(await _refusal(response))
+            yield response
+    except TimeoutError:
+        raise Failure(f"{target.url} does not answer.") from None
+    except (aiohttp.ClientError, json.JSONDecodeError, UnicodeDecodeError) as fault:
+        raise Failure(f"{target.url}: {fault or type(fault).__name__}") from None
+
+
+async def _refusal(response: aiohttp.ClientResponse) -> str:
+    try:
+        message = error_message(await response.json(content_type=None))
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        message = ""
+    return message or f"{response.url} answered {response.status} {response.reason}."

@@ -1,0 +1,74 @@
+"""The command line's table of contents and its one exit: `forebay` starts here.
+
+Not here: what a command does (its own file), what a failure looks like (`failure.py`).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from forebay import __version__
+from forebay.cli import chat, doctor, keys, models, up, usage
+from forebay.cli.failure import explain
+
+HELP_COLUMNS = 80
+
+
+def build() -> typer.Typer:
+    """All commands."""
+    app = typer.Typer(
+        name="forebay",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,  # plain help: quicker, and the same text in docs and pipes
+        pretty_exceptions_enable=False,
+        context_settings={
+            "help_option_names": ["-h", "--help"],
+            "terminal_width": HELP_COLUMNS,
+        },
+    )
+    app.callback()(forebay)
+    app.command("up")(up.up)
+    app.command("chat")(chat.chat)
+    app.add_typer(keys.build(), name="keys")
+    app.command("usage")(usage.usage)
+    app.add_typer(models.build(), name="models")
+    app.command("doctor")(doctor.doctor)
+    return app
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"forebay {__version__}")
+        raise typer.Exit
+
+
+def forebay(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_version, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """An OpenAI-compatible LLM API service for people who own their inference.
+
+    Settings come from flags, FOREBAY_... variables, a YAML file, defaults, in this order. Exit
+    codes: 0 it worked, 1 it failed, 2 wrong use or it cannot start.
+    """
+
+
+def main() -> None:
+    """The program `forebay`."""
+    try:
+        build()(prog_name="forebay")
+    except Exception as fault:
+        failure = explain(fault)
+        if failure is None:
+            raise
+        for line in str(failure).splitlines():
+            print(f"forebay: {line}", file=sys.stderr)
+        sys.exit(failure.exit_code)
