@@ -12,7 +12,7 @@ import pytest
 from forebay.catalog import SMOLLM2, FetchSettings
 from forebay.catalog.fetch import fetch
 
-LAYERS = ("unit", "contract", "golden", "simulation", "e2e", "clients")
+pytest.register_assert_rewrite("forebay.testing.contracts", "forebay.testing.watched")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

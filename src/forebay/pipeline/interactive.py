@@ -21,7 +21,6 @@ from forebay.core.errors import (
     EngineFailed,
     ForebayError,
     QueueDeadline,
-    Signal,
     StaleAttempt,
 )
 from forebay.core.event import (
@@ -210,13 +209,7 @@ class InteractivePipeline:
                 f"The call waited {job.deadline_seconds:g} s, the longest that the {job.flow.lane} "
                 "lane allows, and was not started. Nothing was charged; retry later."
             )
-            await self._publish_end(live, Failed(live.sequence + 1, job.attempt, error))
-
-    async def _publish_end(self, live: LiveCall, event: Failed) -> None:
-        try:
-            await self.rooms.stream.publish(live.job, event.attempt, [event])
-        except Signal:
-            return  # the client left at the same moment; nobody is there to be told
+            await self.rooms.stream.fail(job.id, error)
 
     async def _lease_expired(self, live: LiveCall, event: LeaseExpired) -> CallEvent | None:
         """A worker is gone: run the rest elsewhere under the same hold, or end the call for free.

@@ -24,6 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
+from forebay.core.errors import ForebayError
 from forebay.core.event import Abandonment, AbandonReason, LeaseExpired, StreamEvent
 from forebay.core.job import Job
 
@@ -55,6 +56,12 @@ class TokenStream(ABC):
         """Append events, in order. Never waits for the reader.
 
         Raises ReaderGone when the stream was abandoned, was never opened or has ended.
+        """
+
+    @abstractmethod
+    async def fail(self, job_id: str, error: ForebayError) -> None:
+        """End the stream with Failed(error), behind all that was published. For the owner, of a job
+        that is not leased; no-op if the stream has ended or was never opened.
         """
 
     @abstractmethod

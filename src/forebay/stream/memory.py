@@ -159,6 +159,12 @@ class MemoryStream(TokenStream):
         if channel.job_id in self._abandonments:
             raise ReaderGone
 
+    async def fail(self, job_id: str, error: ForebayError) -> None:
+        channel = self._channels.get(job_id)
+        if channel is not None and not channel.closed:
+            self._append(channel, Failed(channel.sequence + 1, channel.attempt, error))
+            channel.wake()
+
     async def notify(self, job: Job, event: LeaseExpired) -> bool:
         channel = self._channels.get(job.id)
         if channel is None or channel.closed:

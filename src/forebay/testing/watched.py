@@ -12,10 +12,12 @@ from collections import defaultdict
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
+from forebay.core.errors import InsufficientQuota
 from forebay.core.hold import Account, Balance, Bill, Hold, HoldRequest, UsageQuery
 from forebay.core.money import Price, PriceTerms
 from forebay.core.usage import Outcome, UsageRow, UsageTotal
 from forebay.ledger import Books, Ledger, amount_nanos
+from forebay.ledger.pricing import hold_nanos
 
 T = TypeVar("T")
 
@@ -47,7 +49,11 @@ class WatchedLedger(Ledger, Books):
         self._changed = False
 
     async def hold(self, request: HoldRequest) -> Hold:
-        hold: Hold = await self._inner.hold(request)
+        try:
+            hold: Hold = await self._inner.hold(request)
+        except InsufficientQuota:
+            await self._check_refusal(request)
+            raise
         self._changed = True
         if request.id not in self.holds:
             self.requests[request.id], self.holds[request.id] = request, hold
@@ -57,6 +63,20 @@ class WatchedLedger(Ledger, Books):
                 self._pending[scope] += hold.amount_nanos
                 self._open[scope] += 1
         return hold
+
+    async def _check_refusal(self, request: HoldRequest) -> None:
+        """L2: a refusal is right only if some scope could not take even the smallest hold."""
+        price: Price = await self._inner.price(request.price_version)
+        least = hold_nanos(
+            price, request.input_tokens, request.floor_tokens, choices=request.choices
+        )
+        for scope in request.scopes:
+            balance: Balance = await self._inner.balances(scope)
+            cap = balance.account.cap_nanos
+            spent = balance.posted_nanos + balance.pending_nanos
+            if cap is not None and spent + least > cap:
+                return
+        raise AssertionError(f"L2: {request.id} was refused although it fits")
 
     async def dispatch(self, hold_id: str, attempt: int) -> None:
         await self._inner.dispatch(hold_id, attempt)

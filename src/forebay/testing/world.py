@@ -128,6 +128,7 @@ class Scenario:
 
     plans: Sequence[Plan] = ()
     fate: bool = True
+    max_open_calls: int | None = 12
     queue: QueueSettings = field(default_factory=lambda: QueueSettings(flow_jobs=8, lane_jobs=24))
     admission: AdmissionSettings = field(default_factory=AdmissionSettings)
     watch: Callable[[World], None] | None = None
@@ -192,7 +193,7 @@ class World:
         cap = 300_000 if number == 2 else None
         for scope in scopes[:2]:
             peek(self.ledger.open_account(Account(scope)))
-        peek(self.ledger.open_account(Account(scopes.key_id, cap, max_open_holds=12)))
+        peek(self.ledger.open_account(Account(scopes.key_id, cap, max_open_holds=self.scenario.max_open_calls)))
         return Principal(scopes, weight=number + 1, lanes=frozenset(Lane))
 
     def _plan(self, number: int) -> Plan:

@@ -388,3 +388,34 @@ async def test_t4_a_process_that_stood_still_does_not_count_itself_as_gone(
     await stream.presence("gateway_1")
     await publish(stream, the_end(1))
     assert await rest(reader) == [the_end(1)]
+
+
+# -- what is ready, and endings by the owner ----------------------------------------------------------
+
+
+async def test_t1_what_is_ready_is_taken_without_waiting_and_in_order(stream: TokenStream) -> None:
+    reader = stream.read(JOB)
+    assert reader.ready() is None
+    await publish(stream, a_delta(1), a_delta(2), the_end(3))
+    assert await soon(reader) == a_delta(1)
+    assert reader.ready() == a_delta(2)
+    assert reader.ready() == the_end(3)
+    assert reader.ready() is None
+    assert await rest(reader) == []
+
+
+async def test_t2_an_owner_ends_a_stream_behind_what_was_published(stream: TokenStream) -> None:
+    reader = stream.read(JOB)
+    await publish(stream, a_delta(1))
+    error = EngineFailed()
+    await stream.fail(JOB.id, error)
+    await stream.fail(JOB.id, EngineFailed())
+    assert await rest(reader) == [a_delta(1), Failed(2, 1, error)]
+    with pytest.raises(ReaderGone):
+        await publish(stream, a_delta(2))
+
+
+async def test_ending_a_stream_that_nobody_opened_is_no_news(stream: TokenStream) -> None:
+    await stream.fail("req_unknown", EngineFailed())
+    with pytest.raises(ReaderGone):
+        await publish(stream, a_delta(1))
