@@ -470,7 +470,7 @@ def test_pulling_works_while_a_server_runs_and_again(server, tmp_path, smollm2_g
 
 
 def test_chat_answers_once_with_the_key_of_this_machine(server):
-    said = server.command("chat", "[[script text=Paris. length=6]]")
+    said = server.command("chat", "[[script length=6 text=Paris.]]")
     assert said.returncode == 0, said.stderr
     text, summary = said.stdout.splitlines()
     assert text == "Paris."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
+
 import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
@@ -12,13 +14,16 @@ CAPITALS = {"France": "Paris", "Japan": "Tokyo", "Italy": "Rome"}
 
 
 @pytest.fixture
-def client(real: Server) -> OpenAI:
-    return OpenAI(base_url=real.base_url, api_key=real.key, max_retries=0, timeout=60)
+def client(real: Server) -> Iterator[OpenAI]:
+    with OpenAI(base_url=real.base_url, api_key=real.key, max_retries=0, timeout=60) as client:
+        yield client
 
 
 @pytest.fixture
-async def async_client(real: Server) -> AsyncOpenAI:
-    return AsyncOpenAI(base_url=real.base_url, api_key=real.key, max_retries=0, timeout=60)
+async def async_client(real: Server) -> AsyncIterator[AsyncOpenAI]:
+    url, key = real.base_url, real.key
+    async with AsyncOpenAI(base_url=url, api_key=key, max_retries=0, timeout=60) as client:
+        yield client
 
 
 def ask(text: str) -> list:
@@ -66,7 +71,7 @@ def test_streamed_and_not_streamed_say_the_same(client):
 
 def test_the_stream_helper_accumulates(client):
     with client.chat.completions.stream(
-        model="small", messages=ask("Say hello."), max_tokens=20, temperature=0
+        model="small", messages=ask("What is the capital of Italy?"), max_tokens=60, temperature=0
     ) as stream:
         final = stream.get_final_completion()
     assert final.choices[0].message.role == "assistant"
@@ -164,9 +169,10 @@ def test_bad_requests_raise_the_sdk_s_own_errors(client, stream):
 
 
 async def test_a_wrong_key_is_refused_async(real):
-    stranger = AsyncOpenAI(base_url=real.base_url, api_key="fbk_live_wrong", max_retries=0)
-    with pytest.raises(openai.AuthenticationError) as refused:
-        await stranger.chat.completions.create(model="small", messages=ask("hi"))
+    url = real.base_url
+    async with AsyncOpenAI(base_url=url, api_key="fbk_live_wrong", max_retries=0) as stranger:
+        with pytest.raises(openai.AuthenticationError) as refused:
+            await stranger.chat.completions.create(model="small", messages=ask("hi"))
     assert refused.value.code == "invalid_api_key"
 
 

@@ -265,8 +265,12 @@ def _checked(path: Path, check: Any) -> Finding:
 
 
 def _check_ledger(path: Path) -> list[object]:
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-    with closing(connection):
+    # Without a write-ahead log nothing has to be recovered, and an immutable file leaves no trace
+    # of having been read; after a crash there is a log, and SQLite has to read it.
+    log = path.with_name(f"{path.name}-wal")
+    mode = "mode=ro" if log.exists() else "immutable=1"
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    with closing(apsw.Connection(f"{path.as_uri()}?{mode}", flags=flags)) as connection:
         return [each for (each,) in connection.execute("PRAGMA quick_check(3)")]
 
 

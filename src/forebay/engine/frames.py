@@ -225,7 +225,7 @@ class ParentChannel(asyncio.Protocol):
         except FrameError:
             self.close()  # `closed` follows: a child that talks nonsense is a dead child
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, _exc: Exception | None) -> None:
         self._transport = None
         self._closed()
 
