@@ -16,7 +16,7 @@ import os, sys, threading
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 FORBIDDEN = (
     "socket.", "subprocess.", "os.system", "os.exec", "os.fork", "os.posix_spawn", "os.mkdir",
-    "os.rename", "os.remove", "os.rmdir", "os.chmod", "os.link", "os.symlink", "os.putenv",
+    "os.rename", "os.remove", "os.rmdir", "os.chmod", "os.link", "os.symlink",
     "os.kill", "signal.", "shutil.", "tempfile.", "sqlite3.connect",
 )
 sys.dont_write_bytecode = True
@@ -95,7 +95,7 @@ def test_importing_any_module_opens_nothing_writes_nothing_and_starts_nothing() 
 
 
 def test_every_module_can_be_imported_first() -> None:
-    done = run(EACH_ALONE, [name for name in modules() if name != ENGINE])
+    done = run(EACH_ALONE, modules())
     assert done.returncode == 0, done.stderr
 
 
@@ -106,7 +106,6 @@ def test_the_guard_sees_what_it_should(tmp_path: Path) -> None:
             f"open({str(tmp_path / 'x')!r}, 'w')",
             "import socket; socket.socket()",
             "import threading; threading.Thread(target=int).start()",
-            "import os; os.environ['A'] = 'b'",
             "import sqlite3; sqlite3.connect(':memory:')",
             "import subprocess; subprocess.run(['true'])",
         )

@@ -1,7 +1,7 @@
 """The only file that chooses implementations: it builds the object graph of one machine by hand.
 
-    open_desk   the stores, for commands while no server runs
-    serve       everything: stores, engines, workers, gateway, until it is told to stop
+    open_desk   the ground, for commands while no server runs
+    serve       everything: ground, engines, workers, gateway, until it is told to stop
 
 One process owns a data directory: it holds the lock on `lock` for as long as it lives, so that
 nothing else opens its stores (and so that, at start, every earlier process is known to be dead).
@@ -38,7 +38,7 @@ from forebay.gateway.control import ControlServer
 from forebay.gateway.serve import Listener, bind
 from forebay.gateway.services import Readiness, Services
 from forebay.ledger.sqlite import SqliteLedger
-from forebay.migrations import Database, open_database
+from forebay.migrations import open_database
 from forebay.observe import Metrics, get_logger
 from forebay.pipeline.administration import Administration, Desk, KeyRequest
 from forebay.pipeline.interactive import InteractivePipeline
@@ -98,23 +98,24 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Stores:
-    """What is on disk, open, and the few things made of it."""
+class Ground:
+    """What stands before anything runs: the open ground, the clock, ids, task creation, metrics."""
 
-    database: Database
     ledger: SqliteLedger
     tenancy: SqlTenancy
     prices: Sequence[Price]
     clock: SystemClock
     ids: SystemIds
+    spawn: Tasks
+    metrics: Metrics
 
 
 @asynccontextmanager
 async def open_desk(settings: Settings) -> AsyncIterator[Administration]:
-    """Administration without a server: takes the lock, opens the stores. Raises DirectoryBusy."""
+    """Administration without a server: takes the lock, opens the ground. Raises DirectoryBusy."""
     async with AsyncExitStack() as stack:
-        stores = await _open_stores(settings, stack)
-        yield _administration(settings, stores, [], _no_server)
+        ground = await _open_ground(settings, stack)
+        yield _administration(settings, ground, [], _no_server)
 
 
 async def serve(settings: Settings, *, watcher: Watcher, stop: Stop) -> Farewell:
@@ -128,15 +129,15 @@ async def serve(settings: Settings, *, watcher: Watcher, stop: Stop) -> Farewell
         stack.callback(public.close)
         admin = bind(settings.admin_host, settings.admin_port, flag="--admin-port")
         stack.callback(admin.close)
-        stores = await _open_stores(settings, stack)
-        plant = await _build_plant(settings, stores, watcher, stack)
+        ground = await _open_ground(settings, stack)
+        plant = await _build_plant(settings, ground, watcher, stack)
         services = plant.services(settings)
-        ids, gateway = stores.ids, settings.gateway
+        ids, gateway = ground.ids, settings.gateway
         listeners = [
             Listener(build_public(services, gateway), public, settings=gateway, ids=ids),
             Listener(build_admin(services), admin, settings=gateway, ids=ids),
         ]
-        administration = _administration(settings, stores, plant.engines, plant.status)
+        administration = _administration(settings, ground, plant.engines, plant.status)
         control = ControlServer(settings.data_dir / "control.sock", administration)
         await plant.keeper.take_over()
         api_key = await _first_key(settings, administration)
@@ -183,11 +184,11 @@ async def _drain(plant: Plant, listeners: Sequence[Listener]) -> None:
 class Plant:
     """Engines, workers, gateway and keeper of one process, and the tasks that drive them."""
 
-    def __init__(self, settings: Settings, stores: Stores, rooms: Rooms, metrics: Metrics) -> None:
+    def __init__(self, settings: Settings, ground: Ground, rooms: Rooms) -> None:
         self.rooms = rooms
-        self.metrics = metrics
+        self.metrics = ground.metrics
         self.spawn = rooms.spawn
-        self.pipeline = InteractivePipeline(rooms, process=stores.ids.new("gw"))
+        self.pipeline = InteractivePipeline(rooms, process=ground.ids.new("gw"))
         self.keeper = Keeper(rooms)
         self.engines: list[ChildEngine] = []
         self.workers: list[Worker] = []
@@ -195,7 +196,7 @@ class Plant:
         self.stopping = False
         self.urls: tuple[str, ...] = ()  # of the API and of metrics, once both listen
         self._models = [model.id for model in settings.models]
-        self._ids = stores.ids
+        self._ids = ground.ids
 
     def add(self, model: ModelSettings, engine: ChildEngine) -> None:
         """One pool: an engine and its worker."""
@@ -292,7 +293,7 @@ class Plant:
 # -- building -----------------------------------------------------------------------------------------
 
 
-async def _open_stores(settings: Settings, stack: AsyncExitStack) -> Stores:
+async def _open_ground(settings: Settings, stack: AsyncExitStack) -> Ground:
     """Lock the directory, open both files, publish the prices of the configuration."""
     directory, clock, ids = settings.data_dir, SystemClock(), SystemIds()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -309,7 +310,7 @@ async def _open_stores(settings: Settings, stack: AsyncExitStack) -> Stores:
         for model in settings.models
         for terms in price_terms(model, settings.lane_factors)
     ]
-    return Stores(database, ledger, tenancy, prices, clock, ids)
+    return Ground(ledger, tenancy, prices, clock, ids, Tasks(), Metrics())
 
 
 def _lock(directory: Path) -> int:
@@ -330,36 +331,35 @@ def _lock(directory: Path) -> int:
 
 
 async def _build_plant(
-    settings: Settings, stores: Stores, watcher: Watcher, stack: AsyncExitStack
+    settings: Settings, ground: Ground, watcher: Watcher, stack: AsyncExitStack
 ) -> Plant:
     """Fetch, load and warm up every model; the tokenizer is read while its engine starts."""
-    metrics, spawn = Metrics(), Tasks()
-    organisations = await stores.tenancy.organisations()
+    organisations = await ground.tenancy.organisations()
     tokens: dict[str, ModelTokens] = {}
     engines: list[tuple[ModelSettings, ChildEngine]] = []
     for model in settings.models:
         weights = await _weights(settings, model, watcher)
         watcher.starting(model.id)
-        engine = _engine(settings, model, weights, stores, spawn, alone=len(organisations) <= 1)
+        engine = _engine(settings, model, weights, ground, alone=len(organisations) <= 1)
         stack.push_async_callback(engine.close)
         _, tokens[model.id] = await asyncio.gather(
-            engine.start(), asyncio.to_thread(_tokens, model, weights, stores.ids)
+            engine.start(), asyncio.to_thread(_tokens, model, weights, ground.ids)
         )
         engines.append((model, engine))
-    reporter = Reporter(metrics)
+    reporter = Reporter(ground.metrics)
     rooms = Rooms(
-        tenancy=stores.tenancy,
-        admission=MemoryAdmission(settings.admission, stores.clock, stores.ids),
-        catalog=_catalog(settings, stores),
+        tenancy=ground.tenancy,
+        admission=MemoryAdmission(settings.admission, ground.clock, ground.ids),
+        catalog=_catalog(settings, ground),
         tokens=HuggingFaceTokens(tokens, settings.tokens),
-        ledger=stores.ledger,
-        queue=MemoryQueue(settings.queue, stores.clock),
-        stream=MemoryStream(stores.clock),
-        clock=stores.clock,
-        spawn=spawn,
+        ledger=ground.ledger,
+        queue=MemoryQueue(settings.queue, ground.clock),
+        stream=MemoryStream(ground.clock),
+        clock=ground.clock,
+        spawn=ground.spawn,
         report=reporter,
     )
-    plant = Plant(settings, stores, rooms, metrics)
+    plant = Plant(settings, ground, rooms)
     for model, engine in engines:
         plant.add(model, engine)
     return plant
@@ -397,8 +397,7 @@ def _engine(
     settings: Settings,
     model: ModelSettings,
     weights: Weights | None,
-    stores: Stores,
-    spawn: Tasks,
+    ground: Ground,
     *,
     alone: bool,
 ) -> ChildEngine:
@@ -415,27 +414,34 @@ def _engine(
     )
     scripted = settings.scripted if weights is None else None
     path = "" if weights is None else str(weights.path)
-    return ChildEngine(engine, weights=path, scripted=scripted, ids=stores.ids, spawn=spawn)
+    return ChildEngine(
+        engine,
+        weights=path,
+        scripted=scripted,
+        ids=ground.ids,
+        spawn=ground.spawn,
+        stepped=ground.metrics.engine_step.labels(model.id).observe,
+    )
 
 
-def _catalog(settings: Settings, stores: Stores) -> StaticCatalog:
+def _catalog(settings: Settings, ground: Ground) -> StaticCatalog:
     versions = {"openvino": version("openvino-genai"), "scripted": __version__}
-    return StaticCatalog(settings.models, stores.prices, engine_versions=versions)
+    return StaticCatalog(settings.models, ground.prices, engine_versions=versions)
 
 
 def _administration(
-    settings: Settings, stores: Stores, engines: Sequence[Engine], status: Any
+    settings: Settings, ground: Ground, engines: Sequence[Engine], status: Any
 ) -> Administration:
     return Administration(
         Desk(
-            tenancy=stores.tenancy,
-            ledger=stores.ledger,
-            books=stores.ledger,
+            tenancy=ground.tenancy,
+            ledger=ground.ledger,
+            books=ground.ledger,
             engines=engines,
-            models=lambda: describe_models(settings, stores.prices),
+            models=lambda: describe_models(settings, ground.prices),
             status=status,
-            clock=stores.clock,
-            ids=stores.ids,
+            clock=ground.clock,
+            ids=ground.ids,
         )
     )
 

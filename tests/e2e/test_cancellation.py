@@ -13,6 +13,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+from forebay.gateway import control
 from forebay.testing.rawhttp import Answer, Leave, RawClient
 from tests.e2e import enginelog
 from tests.e2e.running import Server, eventually
@@ -54,7 +55,8 @@ async def hang_ups(
                 leave = Leave(events=rng.randint(1, 30))
             else:
                 leave = Leave(seconds=rng.choice((0.0, 0.005, 0.05, 0.2, 0.5)) + rng.random() / 50)
-            answer = await client.post(body, leave)
+            async with client:
+                answer = await client.post(body, leave)
             assert not answer.complete
             seen.append((canary, answer))
 
@@ -66,7 +68,7 @@ def nothing_is_left(server: Server) -> None:
     """No call, hold, lease or engine work is left."""
 
     def quiet() -> bool:
-        status = server.command_json("doctor")["server"]
+        status = asyncio.run(control.call(server.data_dir / "control.sock", "status"))
         idle = all(engine["running"] == 0 for engine in status["engines"])
         return idle and status["open_calls"] == 0 and not any(status["waiting"].values())
 

@@ -328,6 +328,15 @@ def test_wrong_use_is_exit_2_and_says_what(arguments, words, tmp_path):
     assert "Traceback" not in refused.stderr
 
 
+def test_debug_shows_where_a_start_failed_and_the_exit_code_stays(tmp_path):
+    (tmp_path / "ledger.db").write_bytes(b"not a database" * 500)
+    place = ("--data-dir", tmp_path, *SCRIPTED, "-p", "0")
+    shown = forebay("up", *place, env={"FOREBAY_LOG_LEVEL": "debug"})
+    assert shown.returncode == 2
+    assert "Traceback" in shown.stderr
+    assert shown.stderr.splitlines()[-1].startswith("forebay: ")
+
+
 def test_a_refused_configuration_names_every_problem(tmp_path):
     file = tmp_path / "forebay.yaml"
     file.write_text("port: many\nqueue: {flow_jbs: 5}\n")

@@ -7,7 +7,9 @@ import random
 import signal
 import sqlite3
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -29,27 +31,41 @@ def check_files(data_dir: Path) -> None:
     rest.close()
 
 
+def all_gone(pids: list[int]) -> bool:
+    return not any(map(alive, pids))
+
+
+def ask(content: str, max_tokens: int, *, stream: bool, **more: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": content}]
+    return {
+        "model": "scripted",
+        "stream": stream,
+        "max_tokens": max_tokens,
+        "ignore_eos": True,
+        "messages": messages,
+        **more,
+    }
+
+
+async def call(server: Server, body: dict[str, Any]) -> Answer:
+    async with RawClient(server.host, server.port, server.key) as client:
+        return await client.post(body)
+
+
 async def under_load(server: Server, seconds: float) -> list[Answer]:
     """Twenty calls at a time, a third of them not streamed, until the server is killed."""
     rng = random.Random(seconds)
 
     async def lane(number: int) -> list[Answer]:
-        answers = []
-        client = RawClient(server.host, server.port, server.key)
-        try:
-            while True:
-                body = {
-                    "model": "scripted",
-                    "stream": number % 3 > 0,
-                    "max_tokens": 200,
-                    "ignore_eos": True,
-                    "messages": [{"role": "user", "content": f"{rng.random()}"}],
-                }
-                answers.append(await client.post(body))
-                if not answers[-1].complete:
+        answers: list[Answer] = []
+        async with RawClient(server.host, server.port, server.key) as client:
+            while not answers or answers[-1].complete:
+                content = f"{rng.random()}"
+                try:
+                    answers.append(await client.post(ask(content, 200, stream=number % 3 > 0)))
+                except OSError:
                     return answers
-        except OSError:
-            return answers
+        return answers
 
     lanes = asyncio.gather(*(lane(number) for number in range(STREAMS)))
     await asyncio.sleep(seconds)
@@ -73,7 +89,7 @@ async def test_ten_kills_under_twenty_streams_falsify_no_bill(tmp_path: Path) ->
             assert engines
             answers += await under_load(server, moments.uniform(0.6, 2.6))
             killed_at = time.monotonic()
-            eventually(lambda: not any(map(alive, engines)), 5, "the engine outlived its parent")
+            eventually(partial(all_gone, engines), 5, "the engine outlived its parent")
             assert time.monotonic() - killed_at < 1.0
         finally:
             server.close()
@@ -113,14 +129,8 @@ async def test_calls_that_are_not_streamed_cost_nothing_when_the_server_dies(
     env = {"FOREBAY_SCRIPTED__STEP_SECONDS": str(STEP_SECONDS)}
     server = Server.start("--model", "scripted", data_dir=tmp_path, env=env)
     try:
-        body = {
-            "model": "scripted",
-            "max_tokens": 400,
-            "ignore_eos": True,
-            "messages": [{"role": "user", "content": "hi"}],
-        }
-        clients = [RawClient(server.host, server.port, server.key) for _ in range(8)]
-        calls = asyncio.gather(*(client.post(body) for client in clients))
+        body = ask("hi", 400, stream=False)
+        calls = asyncio.gather(*(call(server, body) for _ in range(8)))
         await asyncio.sleep(2.5)  # two beats and more
         await asyncio.to_thread(server.kill)
         await calls
@@ -138,20 +148,9 @@ async def test_a_server_that_was_stopped_for_a_while_goes_on_as_if_nothing_happe
     """SIGSTOP for longer than every deadline of liveness (10 s): nobody is declared dead."""
     env = {"FOREBAY_SCRIPTED__STEP_SECONDS": "0.05"}
     with Server.start("--model", "scripted", data_dir=tmp_path, env=env) as server:
-
-        async def call(number: int) -> Answer:
-            body = {
-                "model": "scripted",
-                "stream": number % 2 == 0,
-                "max_tokens": 500,
-                "seed": 7,  # cannot be resumed: any false alarm would end it with an error
-                "temperature": 1,
-                "ignore_eos": True,
-                "messages": [{"role": "user", "content": f"{number}"}],
-            }
-            return await RawClient(server.host, server.port, server.key).post(body)
-
-        calls = asyncio.gather(*(call(number) for number in range(6)))
+        # A seed with a temperature cannot be resumed: any false alarm would end it with an error.
+        bodies = [ask(f"{n}", 500, stream=n % 2 == 0, seed=7, temperature=1) for n in range(6)]
+        calls = asyncio.gather(*(call(server, body) for body in bodies))
         await asyncio.sleep(1.5)
         server.signal(signal.SIGSTOP)
         await asyncio.sleep(17)

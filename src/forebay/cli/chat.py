@@ -92,8 +92,8 @@ async def _target(settings: Settings, url: str | None, key: str) -> Target:
     except (ControlFailed, IndexError):
         start = desk.hint(settings, "up")
         raise Failure(
-            f"No server runs on {settings.data_dir}. Start one with `{start}`, name its "
-            "--data-dir, or name another one's --url."
+            f"No server runs on {settings.data_dir}. {desk.elsewhere()} "
+            f"Start one with `{start}`, or name another one's --url."
         ) from None
     return Target(root, key or _own_key(settings), here=True)
 

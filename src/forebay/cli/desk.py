@@ -75,10 +75,14 @@ async def ask(settings: Settings, verb: str, args: Mapping[str, Any] | None = No
 
 
 def _no_data(settings: Settings) -> str:
-    text = f"There is no data in {settings.data_dir}: no server was started with it."
+    return f"There is no data in {settings.data_dir}: no server was started with it. {elsewhere()}"
+
+
+def elsewhere() -> str:
+    """What to say to somebody who looks in the wrong place."""
     if (Path("data") / LEDGER).exists():
-        return f"{text} Here `make up` keeps it in ./data: add --data-dir data."
-    return f"{text} If yours has another place, name it with --data-dir."
+        return "Here `make up` keeps it in ./data: add --data-dir data."
+    return "If yours is in another place, name it with --data-dir."
 
 
 def hint(settings: Settings, *arguments: str) -> str:

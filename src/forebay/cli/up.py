@@ -14,12 +14,13 @@ import json
 import os
 import signal
 import sys
+import traceback
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from forebay.cli import desk
-from forebay.cli.failure import WRONG_USE, Failure, explain
+from forebay.cli.failure import IT_FAILED, WRONG_USE, Failure, explain
 from forebay.cli.options import AsJson, Config, DataDir
 from forebay.cli.progress import FetchProgress
 from forebay.cli.screen import print_json, say
@@ -72,10 +73,12 @@ def up(
         farewell = _run(settings, terminal)
     except Exception as fault:
         failure = explain(fault)
-        if settings.log_level == "debug" or failure is None:
+        if failure is None:
             raise
+        if settings.log_level == "debug":
+            traceback.print_exc()
         # Whatever it was, before "ready" it means: it cannot start.
-        raise Failure(str(failure), WRONG_USE if not terminal.is_ready else 1) from None
+        raise Failure(str(failure), IT_FAILED if terminal.is_ready else WRONG_USE) from None
     if farewell is None:
         say("stopped before it was ready, bye")
         return

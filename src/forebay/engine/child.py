@@ -119,8 +119,9 @@ def _build(start: Start, channel: ChildChannel) -> Stepper:
     if start.scripted is not None:
         if channel.receive(start.scripted.start_seconds):
             raise FrameError("work before ready")
-        journal = Journal(start.scripted.log_path, keep=False)
-        return ScriptedStepper(start.settings, start.scripted, SystemClock(), journal)
+        clock = SystemClock()
+        journal = Journal(start.scripted.log_path, keep=False, clock=clock)
+        return ScriptedStepper(start.settings, start.scripted, clock, journal)
     # Imported here: the scripted engine must start in a moment, and on machines without OpenVINO.
     from forebay.engine.openvino import OpenVinoStepper  # noqa: PLC0415
 

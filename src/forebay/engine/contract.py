@@ -19,6 +19,7 @@ Not here: which job runs (`forebay.scheduler`), decoding and stop strings (`fore
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+
 from forebay.core.delta import EngineDelta, EngineLimits, EngineRequest, EngineSignals
 
 

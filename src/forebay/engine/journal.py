@@ -9,6 +9,8 @@ than was sent:
     {"event": "cancel", "sequence": 1, "made": 5}
     {"event": "finish", "sequence": 1, "made": 8, "reason": "length"}     or "fault", or "stop"
 
+Every line has "at", monotonic seconds, which all processes of a machine share.
+
 Not here: what is made (`script.py`, `scripted.py`).
 """
 
@@ -21,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from forebay.core.clock import Clock
 from forebay.engine.frames import Output, Submit
 
 _MODE = 0o600  # prompts are in it
@@ -42,9 +45,10 @@ class Made:
 class Journal:
     """One engine's log; `keep` off forgets a submission in memory once it ends."""
 
-    def __init__(self, path: str = "", *, keep: bool) -> None:
+    def __init__(self, path: str = "", *, keep: bool, clock: Clock) -> None:
         self.records: dict[int, Made] = {}
         self._keep = keep
+        self._clock = clock
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         self._file = os.open(path, flags, _MODE) if path else None
 
@@ -102,4 +106,5 @@ class Journal:
 
     def _write(self, **event: Any) -> None:
         if self._file is not None:
+            event["at"] = self._clock.monotonic()
             os.write(self._file, msgspec.json.encode(event) + b"\n")

@@ -25,9 +25,12 @@ from forebay.core.delta import EngineDelta, EngineLimits, EngineRequest, EngineS
 from forebay.core.errors import EngineFault
 from forebay.engine.contract import Generation
 from forebay.engine.frames import Output, Submit
+from forebay.observe.log import get_logger
 
 _SEED_MASK = (1 << 63) - 1
 _SEED_STRIDE = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: neighbouring choices get far-apart seeds
+
+_log = get_logger("forebay")
 
 
 class Link(Protocol):
@@ -59,6 +62,7 @@ class Mail(Generation):
         self._intake = intake
         self._gate = gate
         self._request = request
+        self.request_id = request.id
         self._items: deque[EngineDelta | EngineFault] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._begun = self._stopped = False
@@ -165,6 +169,10 @@ class Intake:
 
     def drop(self, sequence: int) -> None:
         """Forget a sequence and tell the engine to stop it."""
+        choice = self._choices.get(sequence)
+        if choice is not None:
+            request_id = choice.mail.request_id
+            _log.debug("generation_stopped", request_id=request_id, received=choice.count)
         self._forget(sequence)
         self._link.cancel(sequence)
 

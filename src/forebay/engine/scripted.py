@@ -211,7 +211,7 @@ class ScriptedEngine(Engine):
     def __init__(
         self, settings: EngineSettings, scripted: ScriptedSettings, *, clock: Clock
     ) -> None:
-        self.journal = Journal(scripted.log_path, keep=True)
+        self.journal = Journal(scripted.log_path, keep=True, clock=clock)
         self.restarts = 0
         self._settings = settings
         self._scripted = scripted

@@ -21,6 +21,7 @@ EVENTS = {
     "engine_ready": "The engine loaded, warmed up and serves.",
     "engine_died": "The engine child ended; it is restarted with back-off.",
     "engine_fault": "A generation ended by a fault of the engine.",
+    "generation_stopped": "Debug: a generation was stopped after so many received tokens.",
     "usage_mismatch": "The engine's own token count differed from ours; the smaller was billed.",
     "hold_swept": "A hold of a dead process was resolved.",
     "lease_expired": "A worker lost a lease; the owner decides what happens to the job.",

@@ -71,9 +71,7 @@ class Administration:
         desk = self._desk
         budget = _budget(request.monthly_budget_usd)
         before = await desk.tenancy.organisations()
-        scopes = await desk.tenancy.ensure(
-            request.organisation, request.project, plan=request.plan
-        )
+        scopes = await desk.tenancy.ensure(request.organisation, request.project, plan=request.plan)
         if before and request.organisation not in before:
             for engine in desk.engines:
                 await engine.isolate()

@@ -92,7 +92,9 @@ class InteractivePipeline:
         while not bunch:
             sent: StreamEvent | None = await anext(live.reader)
             while sent is not None:
-                event = await self._lease_expired(live, sent) if type(sent) is LeaseExpired else sent
+                event = (
+                    await self._lease_expired(live, sent) if type(sent) is LeaseExpired else sent
+                )
                 if event is not None and not isinstance(event, LeaseExpired):
                     live.took(event)
                     bunch.append(event)

@@ -21,6 +21,7 @@ from typing import Any
 
 PROCESS: contextvars.ContextVar[str] = contextvars.ContextVar("process", default="")
 
+
 class Stuck(RuntimeError):
     """Nothing is ready and no timer is set, but the main task has not ended."""
 

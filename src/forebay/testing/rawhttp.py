@@ -9,6 +9,7 @@ Not here: OpenAI's own SDK, which the end-to-end tests use for what users do.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,6 +68,12 @@ class RawClient:
         self._link: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._length: int | None = None
 
+    async def __aenter__(self) -> RawClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
     async def post(self, body: dict[str, Any], leave: Leave | None = None) -> Answer:
         """Ask for a completion; an answer that was left is not `complete`."""
         leave = leave or Leave()
@@ -93,8 +100,10 @@ class RawClient:
     async def close(self) -> None:
         """Hang up. Idempotent."""
         if self._link is not None:
-            self._link[1].close()
-            self._link = None
+            writer, self._link = self._link[1], None
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
 
     def _request(self, body: dict[str, Any]) -> bytes:
         data = msgspec.json.encode(body)

@@ -29,7 +29,7 @@ from enum import StrEnum
 
 from forebay.admission import AdmissionSettings
 from forebay.admission.memory import MemoryAdmission
-from forebay.catalog.settings import SCRIPTED, LaneFactors, ModelSettings, price_terms
+from forebay.catalog.settings import SCRIPTED, LaneFactors, price_terms
 from forebay.catalog.static import StaticCatalog
 from forebay.core.call import Call, Message, SamplingWish
 from forebay.core.errors import ForebayError
@@ -52,12 +52,12 @@ from forebay.queue import QueueSettings
 from forebay.queue.memory import MemoryQueue
 from forebay.scheduler import Policy
 from forebay.stream.memory import MemoryStream
+from forebay.tenancy import plans_by_name
 from forebay.tenancy.memory import MemoryTenancy
 from forebay.testing.clock import CountingIds
 from forebay.testing.loop import LoopClock, VirtualLoop, spawn
 from forebay.testing.watched import WatchedLedger, peek
 from forebay.tokens.hf import HuggingFaceTokens
-from forebay.tenancy import plans_by_name
 from forebay.tokens.scripted import scripted_tokens
 
 MODEL = replace(SCRIPTED, context_tokens=1024, kv_tokens=1536, max_sequences=4)
@@ -193,7 +193,11 @@ class World:
         cap = 300_000 if number == 2 else None
         for scope in scopes[:2]:
             peek(self.ledger.open_account(Account(scope)))
-        peek(self.ledger.open_account(Account(scopes.key_id, cap, max_open_holds=self.scenario.max_open_calls)))
+        peek(
+            self.ledger.open_account(
+                Account(scopes.key_id, cap, max_open_holds=self.scenario.max_open_calls)
+            )
+        )
         return Principal(scopes, weight=number + 1, lanes=frozenset(Lane))
 
     def _plan(self, number: int) -> Plan:
@@ -231,9 +235,7 @@ class World:
     def _start_worker(self, fabric: Fabric, process: str) -> None:
         engine = ScriptedEngine(ENGINE, SCRIPT, clock=self.clock)
         self.engines[process] = engine
-        worker = Worker(
-            fabric.rooms(self), engine, name=process, pool=MODEL.id, policy=Policy()
-        )
+        worker = Worker(fabric.rooms(self), engine, name=process, pool=MODEL.id, policy=Policy())
 
         async def life() -> None:
             await engine.start()
@@ -289,10 +291,10 @@ class World:
                 async for bunch in bunches:
                     for event in bunch:
                         seen.take(event)
-                    if plan.leaves_after_tokens is not None and seen.tokens:
-                        if seen.tokens >= plan.leaves_after_tokens:
-                            seen.left = True
-                            return
+                    limit = plan.leaves_after_tokens
+                    if limit is not None and seen.tokens >= max(limit, 1):
+                        seen.left = True
+                        return
         except TimeoutError:
             seen.left = True
         except ForebayError as refusal:
@@ -301,7 +303,7 @@ class World:
     async def _clients(self) -> None:
         for plan in sorted(self._plans, key=lambda plan: plan.at):
             await asyncio.sleep(plan.at - self.loop.time())
-            while not self.gateways:
+            while not self.gateways:  # all are dead; a client would try again
                 await asyncio.sleep(0.5)
             gateway = self.random.choice(sorted(self.gateways))
             seen = Seen(plan, gateway)
@@ -388,9 +390,7 @@ class World:
     def requests(self, call_id: str) -> list[Made]:
         """What engines were asked and made for this call, in order."""
         return [
-            made
-            for made in self._made_by_engines()
-            if self._call_id(made.request_id) == call_id
+            made for made in self._made_by_engines() if self._call_id(made.request_id) == call_id
         ]
 
     def _made(self, call_id: str) -> int:
@@ -398,7 +398,9 @@ class World:
         return sum(made.made for made in self.requests(call_id))
 
     def _made_by_engines(self) -> Iterator[Made]:
-        return (made for engine in self.engines.values() for made in engine.journal.records.values())
+        return (
+            made for engine in self.engines.values() for made in engine.journal.records.values()
+        )
 
     def _judge(self, seen: Seen) -> None:
         """S1 and S4: what one client saw, what it was billed, what engines made."""
@@ -415,9 +417,8 @@ class World:
             assert row.amount_nanos == 0, f"P3: {seen.plan.id} failed and was charged"
         if seen.finished is not None:
             self._judge_finished(seen, row, seen.finished)
-        elif seen.left:
-            if row.outcome in (Outcome.CANCELLED, Outcome.COMPLETED):
-                assert row.usage.output_tokens >= seen.tokens, "L8: billed less than was read"
+        elif seen.left and row.outcome in (Outcome.CANCELLED, Outcome.COMPLETED):
+            assert row.usage.output_tokens >= seen.tokens, "L8: billed less than was read"
 
     def _gateway_died(self, seen: Seen) -> bool:
         return seen.gateway not in self.gateways
@@ -443,7 +444,7 @@ def main() -> None:
             row = world.ledger.rows.get(seen.plan.id)
             ended = seen.finished or seen.failed or seen.refused or ("left" if seen.left else "-")
             bill = f"{row.outcome} {row.reason} {row.usage.output_tokens}" if row else "no row"
-            print(seen.plan.id, seen.gateway, seen.plan.lane, seen.tokens, bill, ended, sep="  ")
+            print(f"{seen.plan.id} {seen.gateway} {seen.plan.lane} {seen.tokens} {bill} {ended}")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import pytest
 from forebay.core.delta import FinishReason
 from forebay.engine.frames import Output, Submit
 from forebay.engine.journal import Journal, Made
+from forebay.testing.clock import FakeClock
 
 
 def work(sequence: int) -> Submit:
@@ -31,7 +32,7 @@ def play(journal: Journal) -> None:
 
 
 def test_records_say_what_was_made_for_whom_and_how_it_ended() -> None:
-    journal = Journal(keep=True)
+    journal = Journal(keep=True, clock=FakeClock())
     play(journal)
     assert journal.records == {
         1: Made("req_1", 0, (1, 2), 9, made=2, finished="length"),
@@ -41,31 +42,31 @@ def test_records_say_what_was_made_for_whom_and_how_it_ended() -> None:
 
 
 def test_a_journal_that_keeps_nothing_forgets_what_has_ended() -> None:
-    journal = Journal(keep=False)
+    journal = Journal(keep=False, clock=FakeClock())
     play(journal)
     assert journal.records == {}
 
 
 def test_the_file_has_each_event_when_it_happens_and_is_private(tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    journal = Journal(str(path), keep=False)
+    journal = Journal(str(path), keep=False, clock=FakeClock())
     journal.submitted(work(1))
     assert len(path.read_text().splitlines()) == 1
     journal.close()
     journal.close()
     journal.submitted(work(9))
-    again = Journal(str(path), keep=False)
+    again = Journal(str(path), keep=False, clock=FakeClock())
     play(again)
     again.close()
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert lines[0] == lines[1]
     assert lines[0]["prompt_ids"] == [1, 2]
     assert [line["event"] for line in lines[4:]] == ["step", "cancel", "step", "finish", "finish"]
-    assert lines[5] == {"event": "cancel", "sequence": 2, "made": 1}
-    assert lines[7] == {"event": "finish", "sequence": 1, "made": 2, "reason": "length"}
+    assert lines[5] == {"event": "cancel", "sequence": 2, "made": 1, "at": 0.0}
+    assert lines[7] == {"event": "finish", "sequence": 1, "made": 2, "reason": "length", "at": 0.0}
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_path_that_cannot_be_written_is_an_error_at_once(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        Journal(str(tmp_path / "missing" / "journal"), keep=False)
+        Journal(str(tmp_path / "missing" / "journal"), keep=False, clock=FakeClock())

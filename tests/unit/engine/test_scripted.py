@@ -21,7 +21,7 @@ class Bench:
 
     def __init__(self, scripted: ScriptedSettings = SPEED) -> None:
         self.clock = FakeClock()
-        self.journal = Journal(keep=True)
+        self.journal = Journal(keep=True, clock=self.clock)
         self.stepper = ScriptedStepper(SIZES, scripted, self.clock, self.journal)
 
     def submit(self, sequence: int, prompt_tokens: int = 2, max_tokens: int = 20) -> None:

@@ -1,0 +1,123 @@
+"""Docs as a test: generated pages are current, and what the others name exists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from forebay.cli.docs import commands
+from forebay.config import describe, load
+from tools.docs import PAGES, metrics
+
+ROOT = Path(__file__).parent.parent
+REFERENCE = ROOT / "docs" / "reference"
+WRITTEN = sorted(
+    path
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+    if not (path.parent == REFERENCE and path.name in PAGES)
+)
+# Read by the tests, the tools and the command line, and no settings.
+OTHER_VARIABLES = {"FOREBAY_API_KEY", "FOREBAY_CONFIG", "FOREBAY_REQUIRE", "FOREBAY_GOLDEN"}
+OTHER_PROGRAMS_OPTIONS = {"--require-hashes"}  # pip
+LISTS = {"FOREBAY_MODELS", "FOREBAY_PLANS", "FOREBAY_SERVE", "FOREBAY_PIP_ARGUMENTS"}
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@cache
+def options() -> dict[str, set[str]]:
+    """The options of every command, as its help lists them."""
+    return {
+        name: set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", text.partition("Options:")[2]))
+        for name, text in commands()
+    }
+
+
+@cache
+def variables() -> set[str]:
+    """Every FOREBAY_ variable that means something."""
+    rows = describe(load({}, {"HOME": "/home/a"}))
+    settings = {f"FOREBAY_{row.name.upper().replace('.', '__')}" for row in rows}
+    return settings | LISTS | OTHER_VARIABLES
+
+
+def code(text: str) -> Iterator[str]:
+    """Everything that is set as code: lines of blocks, and spans."""
+    for block in re.findall(r"^```[^\n]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        yield from block.splitlines()
+    outside = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    for span in re.findall(r"`([^`\n]+)`", outside):
+        yield span.replace("\\|", "|")
+
+
+def test_every_page_is_looked_at():
+    assert {"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"} <= {p.name for p in WRITTEN}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_generated_page_is_what_the_code_says_now(page):
+    text = (REFERENCE / page).read_text()
+    assert text == PAGES[page](), "run `make docs`"
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=_name)
+def test_links_lead_somewhere(path):
+    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+        if "://" in target or target.startswith(("#", "mailto:")):
+            continue
+        assert (path.parent / target.partition("#")[0]).exists(), target
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=_name)
+def test_commands_and_their_options_exist(path):
+    known = options()
+    for line in code(path.read_text()):
+        for words in re.findall(r"(?<![\w@/-])(?:\.venv/bin/)?forebay ([a-z].*)", line):
+            first, *more = words.split()
+            name = f"forebay {first}"
+            assert name in known, line
+            if f"{name} list" in known:  # a group: every word that follows is one of its commands
+                inner = [word for word in more if re.fullmatch(r"[a-z]+", word)]
+                for word in inner:
+                    assert f"{name} {word}" in known, line
+                name = f"{name} {inner[0]}" if inner else name
+            for flag in re.findall(r"(?<![\w-])--?[a-z][a-z-]*", words):
+                assert flag in known[name], f"{flag} of {name}: {line}"
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=_name)
+def test_options_named_alone_and_variables_exist(path):
+    text = path.read_text()
+    everywhere = OTHER_PROGRAMS_OPTIONS.union(*options().values())
+    for span in code(text):
+        if re.match(r"--[a-z]", span):
+            assert span.split()[0].partition("=")[0] in everywhere, span
+    for variable in re.findall(r"\bFOREBAY_[A-Z_]*[A-Z]\b", text):
+        assert variable in variables(), variable
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=_name)
+def test_metrics_that_are_named_exist(path):
+    known = {name for name, *_ in metrics()}
+    for name in re.findall(r"`(forebay_[a-z_]+)", path.read_text()):
+        assert re.sub(r"_(bucket|sum|count)$", "", name) in known, name
+
+
+def test_the_makefile_has_what_docs_and_continuous_integration_ask_of_it():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    texts = [*WRITTEN, ROOT / ".ci" / "run"]
+    for path in texts:
+        lines = code(path.read_text()) if path.suffix == ".md" else path.read_text().splitlines()
+        for line in lines:
+            for target in re.findall(r"^make ([a-z]+)", line):
+                assert target in targets, f"{path.name}: {line}"
+
+
+def test_readme_is_short():
+    assert (ROOT / "README.md").read_text().count("\n") <= 150
