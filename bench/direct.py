@@ -19,6 +19,7 @@ from forebay.core.delta import EngineRequest
 from forebay.core.job import Sampling
 from forebay.engine.process import ChildEngine
 from forebay.engine.settings import EngineSettings
+from forebay.observe import configure
 from forebay.system import SystemIds, Tasks
 
 
@@ -38,6 +39,7 @@ async def one(
 
 
 async def main() -> None:
+    configure("warning", as_json=False)
     engine = ChildEngine(EngineSettings(), weights=sys.argv[1], ids=SystemIds(), spawn=Tasks())
     await engine.start()
     print(json.dumps({"ready": True}), flush=True)

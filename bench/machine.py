@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 HERE = Path(__file__).parent
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -47,7 +48,7 @@ def server(
     model: str, env: dict[str, str] | None = None, launcher: Sequence[str] = ()
 ) -> Iterator[Running]:
     """`forebay up` with a fresh data directory; a `launcher` may stand in for the command."""
-    command = list(launcher) or [sys.executable, "-m", "forebay.cli.app"]
+    command = list(launcher) or [str(Path(sys.executable).with_name("forebay"))]
     with tempfile.TemporaryDirectory(prefix="forebay-bench-") as directory:
         log = open(f"{directory}/log", "w")  # noqa: SIM115
         process = subprocess.Popen(
@@ -63,8 +64,10 @@ def server(
             if not line:
                 raise SystemExit(Path(f"{directory}/log").read_text())
             ready = json.loads(line)
-            host, port = ready["base_url"].removeprefix("http://").split(":")
-            yield Running(process.pid, host, int(port), ready["api_key"], Path(directory))
+            url = urlsplit(ready["base_url"])
+            assert url.hostname is not None
+            assert url.port is not None
+            yield Running(process.pid, url.hostname, url.port, ready["api_key"], Path(directory))
         finally:
             process.send_signal(signal.SIGINT)
             try:

@@ -17,19 +17,6 @@ from tests.e2e.conftest import REAL
 from tests.e2e.running import Server, alive, eventually
 
 WORDS = ("river", "stone", "morning", "window", "garden", "answer", "letter", "summer", "bread")
-    "river",
-    "stone",
-    "morning",
-    "window",
-    "garden",
-    "answer",
-    "letter",
-    "summer",
-    "bread",
-    "table",
-    "cloud",
-    "number",
-]
 
 
 @pytest.fixture(scope="module")

@@ -303,7 +303,7 @@ class World:
     async def _clients(self) -> None:
         for plan in sorted(self._plans, key=lambda plan: plan.at):
             await asyncio.sleep(plan.at - self.loop.time())
-            while not self.gateways:  # all are dead; a client would try again
+            while not self.gateways:  # noqa: ASYNC110
                 await asyncio.sleep(0.5)
             gateway = self.random.choice(sorted(self.gateways))
             seen = Seen(plan, gateway)
