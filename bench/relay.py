@@ -100,7 +100,7 @@ def through(running: Running, prompts: list[str]) -> float:
 
 
 def first_tokens(running: Running, prompts: list[str]) -> list[float]:
-    calls = [{"body": chat(MODEL, prompt, max_tokens=2)} for prompt in prompts]
+    calls = [{"body": chat(MODEL, prompt, max_tokens=8)} for prompt in prompts]
     [phase] = run_client(running, [{"name": "ttft", "at_a_time": 1, "calls": calls}])
     return [call["first_at"] - call["started_at"] for call in phase["calls"]]
 
@@ -114,7 +114,7 @@ def longest_stall(prompts: list[str]) -> tuple[float, str]:
         os.kill(running.pid, signal.SIGINT)
         wait_until((directory / "stalls.json").exists)
         stalls = json.loads((directory / "stalls.json").read_text())
-    return (stalls[0][0], stalls[0][1]) if stalls else (0.0, "none above 5 ms")
+    return (stalls[0][0], stalls[0][1]) if stalls else (0.0, "none above 1 ms")
 
 
 def main() -> None:

@@ -31,7 +31,7 @@ def main() -> None:
         name = repr(self._callback) if hasattr(self, "_callback") else "?"
         run(self)
         spent = time.thread_time() - start
-        if READY and spent > 0.005:
+        if READY and spent > 0.001:
             LONGEST.append((spent, name))
 
     asyncio.events.Handle._run = timed  # type: ignore[method-assign]
