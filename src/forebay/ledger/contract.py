@@ -38,7 +38,11 @@ from forebay.core.usage import UsageRow, UsageTotal
 
 
 class Ledger(ABC):
-    """What the walk of a call needs. Safe from any number of tasks; every verb is idempotent."""
+    """What the walk of a call needs. Safe from any number of tasks; every verb is idempotent.
+
+    A verb whose caller is cancelled may commit all the same. The verbs of one process commit in the
+    order in which they were called, so whoever undoes one just calls the verb that does.
+    """
 
     @abstractmethod
     async def hold(self, request: HoldRequest) -> Hold:

@@ -22,6 +22,7 @@ from forebay.core.errors import (
     ForebayError,
     QueueDeadline,
     StaleAttempt,
+    UnknownHold,
 )
 from forebay.core.event import (
     Admitted,
@@ -84,7 +85,11 @@ class InteractivePipeline:
             while not live.ended:
                 yield await self._next(live)
         finally:
-            await asyncio.shield(rooms.spawn(self._leave(live), name=f"leave {job.id}"))
+            if live.ended:
+                self._forget(live)
+                await live.reader.aclose()
+            else:
+                await asyncio.shield(rooms.spawn(self._leave(live), name=f"leave {job.id}"))
 
     async def _next(self, live: LiveCall) -> list[CallEvent]:
         """At least one event, and all that are ready behind it (written by worker.py)."""
@@ -149,29 +154,18 @@ class InteractivePipeline:
             owner=self.process,
             created_at=self.rooms.clock.now(),
         )
-        held = self.rooms.spawn(self._try_hold(request), name=f"hold {call.id}")
-        answer: Hold | ForebayError
-        try:
-            answer = await asyncio.shield(held)
-        except asyncio.CancelledError:
-            self.rooms.spawn(self._undo(held), name=f"undo {call.id}")
-            raise
-        if isinstance(answer, ForebayError):
-            raise answer
-        return answer
-
-    async def _try_hold(self, request: HoldRequest) -> Hold | ForebayError:
         try:
             return await self.rooms.ledger.hold(request)
-        except ForebayError as refusal:
-            return refusal
+        except asyncio.CancelledError:
+            self.rooms.spawn(self._undo(call.id), name=f"undo {call.id}")
+            raise
 
-    async def _undo(self, held: asyncio.Task[Hold | ForebayError]) -> None:
+    async def _undo(self, hold_id: str) -> None:
         """The client left while its hold was being written: it may commit all the same."""
-        hold = await held
-        if isinstance(hold, Hold):
-            bill = _nothing(Outcome.CANCELLED, "client_gone")
-            await self._resolve(hold.id, hold.attempt, bill)
+        try:
+            await self._resolve(hold_id, 1, _nothing(Outcome.CANCELLED, "client_gone"))
+        except UnknownHold:
+            return  # it was refused
 
     def _job(self, call: Call, route: Route, prompt: Prompt, hold: Hold) -> Job:
         flow = _flow(call)
@@ -242,23 +236,23 @@ class InteractivePipeline:
         return None
 
     async def _leave(self, live: LiveCall) -> None:
-        """The end of the walk, however it ends. Resolves the hold unless a worker has it."""
-        if live.deadline is not None:
-            live.deadline.cancel()
-        await live.reader.aclose()  # before its terminal event this abandons the job
+        """The client leaves before the end. Resolves the hold unless a worker has it."""
+        job = live.job
+        await live.reader.aclose()  # this abandons the job
         try:
-            if live.ended:
-                return
-            job = live.job
-            removal = await self.rooms.queue.remove(job.id)
-            if removal is Removal.WAS_LEASED:
+            if await self.rooms.queue.remove(job.id) is Removal.WAS_LEASED:
                 return  # its worker was woken by the abandonment and settles
             # Waiting, never enqueued, or taken from a dead worker whose owner (we) now leaves.
             usage = Usage(job.input_tokens, live.output_tokens)
             bill = Bill(usage, *live.ending(), live.timings(self.rooms.clock))
             await self._resolve(job.id, job.attempt, bill)
         finally:
-            self._live.pop(live.job.id, None)
+            self._forget(live)
+
+    def _forget(self, live: LiveCall) -> None:
+        if live.deadline is not None:
+            live.deadline.cancel()
+        del self._live[live.job.id]
 
     async def _resolve(self, hold_id: str, attempt: int, bill: Bill) -> UsageRow:
         """Settle what a cancelled call had received; everything else is free."""

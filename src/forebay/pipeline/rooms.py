@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from forebay.admission import Admission
 from forebay.catalog import Catalog
 from forebay.core.clock import Clock, Spawn
+from forebay.core.job import Lane
 from forebay.core.usage import Outcome, UsageRow
 from forebay.ledger import Ledger
 from forebay.observe import Metrics, canonical, get_logger
@@ -17,6 +18,20 @@ from forebay.queue import JobQueue
 from forebay.stream import TokenStream
 from forebay.tenancy import Tenancy
 from forebay.tokens import Tokens
+
+
+class PoolMetrics:
+    """One model's and lane's children of the metrics, looked up once."""
+
+    def __init__(self, metrics: Metrics, model: str, lane: Lane) -> None:
+        labels = (model, lane.value)
+        self.calls = {each: metrics.calls.labels(*labels, each.value) for each in Outcome}
+        self.input = metrics.tokens.labels(*labels, "input")
+        self.cached_input = metrics.tokens.labels(*labels, "cached_input")
+        self.output = metrics.tokens.labels(*labels, "output")
+        self.queue_wait = metrics.queue_wait.labels(*labels)
+        self.ttft = metrics.ttft.labels(*labels)
+        self.duration = metrics.duration.labels(*labels)
 
 
 class Reporter:
@@ -28,23 +43,24 @@ class Reporter:
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
         self.log = get_logger("forebay.pipeline")
+        self._of_pools: dict[tuple[str, Lane], PoolMetrics] = {}
 
     def resolved(self, row: UsageRow) -> None:
         """Count and log the end of one call."""
-        labels = (row.model, row.lane.value)
         usage, timings = row.usage, row.timings
-        self.metrics.calls.labels(*labels, row.outcome.value).inc()
+        of_pool = self._metrics_of(row.model, row.lane)
+        of_pool.calls[row.outcome].inc()
         if row.outcome in (Outcome.COMPLETED, Outcome.CANCELLED):
-            fresh = usage.input_tokens - usage.cached_input_tokens
-            self.metrics.tokens.labels(*labels, "input").inc(fresh)
-            self.metrics.tokens.labels(*labels, "cached_input").inc(usage.cached_input_tokens)
-            self.metrics.tokens.labels(*labels, "output").inc(usage.output_tokens)
-        if timings.queue_ms is not None:
-            self.metrics.queue_wait.labels(*labels).observe(timings.queue_ms / 1000)
-        if timings.ttft_ms is not None:
-            self.metrics.ttft.labels(*labels).observe(timings.ttft_ms / 1000)
-        if timings.duration_ms is not None:
-            self.metrics.duration.labels(*labels).observe(timings.duration_ms / 1000)
+            of_pool.input.inc(usage.input_tokens - usage.cached_input_tokens)
+            of_pool.cached_input.inc(usage.cached_input_tokens)
+            of_pool.output.inc(usage.output_tokens)
+        for histogram, milliseconds in (
+            (of_pool.queue_wait, timings.queue_ms),
+            (of_pool.ttft, timings.ttft_ms),
+            (of_pool.duration, timings.duration_ms),
+        ):
+            if milliseconds is not None:
+                histogram.observe(milliseconds / 1000)
         canonical(
             self.log,
             request_id=row.call_id,
@@ -65,6 +81,13 @@ class Reporter:
             price_version=row.price_version,
             amount_nanos=row.amount_nanos,
         )
+
+
+    def _metrics_of(self, model: str, lane: Lane) -> PoolMetrics:
+        found = self._of_pools.get((model, lane))
+        if found is None:
+            found = self._of_pools[model, lane] = PoolMetrics(self.metrics, model, lane)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,7 @@ async def test_more_waiting_operations_than_the_bound_are_refused(
     started, gate = threading.Event(), threading.Event()
     first = bench.writer.submit(lambda: started.set() or gate.wait())
     await asyncio.to_thread(started.wait)
-    accepted = [bench.writer.submit(bench.write(number)) for number in range(10)]
+    accepted = [bench.writer.submit(bench.write(number)) for number in range(9)]
     with pytest.raises(StoreUnavailable, match="too slow"):
         bench.writer.submit(bench.write(10))
     gate.set()
