@@ -25,6 +25,14 @@ def say(text: str) -> None:
     print(f"forebay: {text}", file=sys.stderr, flush=True)
 
 
+def has_colours() -> bool:
+    """Whether standard error is a terminal that takes colours (and NO_COLOR does not forbid them)."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return console.is_terminal and not console.no_color
+
+
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table; a heading that begins with `>` is a column of numbers."""
     from rich import box

@@ -23,7 +23,7 @@ from forebay.cli import desk
 from forebay.cli.failure import IT_FAILED, WRONG_USE, Failure, explain
 from forebay.cli.options import AsJson, Config, DataDir
 from forebay.cli.progress import FetchProgress
-from forebay.cli.screen import print_json, say
+from forebay.cli.screen import has_colours, print_json, say
 
 if TYPE_CHECKING:
     import asyncio
@@ -91,7 +91,8 @@ def _run(settings: Settings, terminal: Terminal) -> Farewell | None:
 
     from forebay.observe.log import configure
 
-    configure(settings.log_level, as_json=settings.log_format == "json")
+    as_json = settings.log_format == "json"
+    configure(settings.log_level, as_json=as_json, colours=has_colours())
     try:
         return uvloop.run(_serve(settings, terminal))
     finally:

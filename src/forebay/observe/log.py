@@ -38,14 +38,14 @@ _TRACEBACKS = structlog.processors.ExceptionRenderer(
 )
 
 
-def configure(level: str, *, as_json: bool) -> None:
+def configure(level: str, *, as_json: bool, colours: bool = False) -> None:
     """Send structlog's events to stderr from `level` on."""
     # Neither may show the local variables of a traceback: prompts and keys are among them.
     renderer: Any = (
         structlog.processors.JSONRenderer()
         if as_json
         else structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            colors=colours, exception_formatter=structlog.dev.plain_traceback
         )
     )
     structlog.configure(

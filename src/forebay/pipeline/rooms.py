@@ -82,7 +82,6 @@ class Reporter:
             amount_nanos=row.amount_nanos,
         )
 
-
     def _metrics_of(self, model: str, lane: Lane) -> PoolMetrics:
         found = self._of_pools.get((model, lane))
         if found is None:

@@ -121,14 +121,15 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What a run is about; the default is thirty random calls and up to four strokes of fate.
+    """What a run is about; the default is thirty random calls (or a rush of ninety that overloads
+    everything) and up to four strokes of fate.
 
     `watch` is called after every step of the loop, for questions about a moment.
     """
 
     plans: Sequence[Plan] = ()
     fate: bool = True
-    max_open_calls: int | None = 12
+    max_open_calls: int | None = 24
     queue: QueueSettings = field(default_factory=lambda: QueueSettings(flow_jobs=8, lane_jobs=24))
     admission: AdmissionSettings = field(default_factory=AdmissionSettings)
     watch: Callable[[World], None] | None = None
@@ -182,7 +183,10 @@ class World:
         self.alive: list[str] = []
         self.frozen: set[str] = set()
         self._serial = 0
-        self._plans = self.scenario.plans or [self._plan(number) for number in range(30)]
+        self._rush = self.random.random() < 0.3
+        self._plans = self.scenario.plans or [
+            self._plan(n) for n in range(90 if self._rush else 30)
+        ]
         self._principals = [self._principal(number) for number in range(3)]
 
     # -- what will happen ---------------------------------------------------------------------
@@ -202,7 +206,7 @@ class World:
 
     def _plan(self, number: int) -> Plan:
         chance = self.random.random
-        length = self.random.choice((1, 3, 10, 30, 60))
+        length = self.random.choice((30, 60, 300) if self._rush else (1, 3, 10, 30, 60))
         fault = ""
         if chance() < 0.04:
             fault = f" crash_at={self.random.randint(0, length)}"
@@ -211,10 +215,10 @@ class World:
         return Plan(
             id=f"req_{number:03d}",
             tenant=self.random.randrange(3),
-            at=self.random.uniform(0, 12),
+            at=self.random.uniform(0, 2 if self._rush else 12),
             lane=self.random.choice((Lane.PREMIUM, Lane.INTERACTIVE, Lane.INTERACTIVE, Lane.BATCH)),
             prompt=f"canary-{number} [[script length={length}{fault}]]",
-            max_tokens=self.random.choice((None, 5, 40, 100)),
+            max_tokens=self.random.choice((None, 5, 40, 300)),
             streamed=chance() < 0.7,
             seed=7 if chance() < 0.3 else None,
             leaves_after_tokens=self.random.randint(0, length) if chance() < 0.2 else None,

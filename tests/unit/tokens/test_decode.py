@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from forebay.core.errors import EngineFault, InvalidRequest
@@ -59,6 +59,7 @@ def test_a_long_stop_string_costs_time_in_proportion_to_the_text() -> None:
 
 
 @given(st.binary(max_size=40), st.lists(st.integers(1, 5), max_size=40))
+@example(b"\xed\xa0", [])  # half a surrogate: two replacement characters at once, none yet here
 def test_bytes_become_the_text_that_python_makes_of_them(data: bytes, sizes: list[int]) -> None:
     """E5: valid or not, however they are cut; only an unfinished end is missing."""
     table, rest = [], data
@@ -68,7 +69,9 @@ def test_bytes_become_the_text_that_python_makes_of_them(data: bytes, sizes: lis
     decoder = TableDecoder(table, ())
     text = "".join(decoder.push(number).text for number in range(len(table)))
     whole = data.decode("utf-8", "replace")
-    assert text in (whole, whole.removesuffix("\ufffd"))
+    assert whole.startswith(text)
+    assert whole[len(text) :].strip("\ufffd") == ""
+    assert len(whole) - len(text) <= 3
     assert decoder.finish() == ""
 
 
