@@ -17,11 +17,16 @@ import json
 import platform
 import random
 import sys
+import tempfile
+import threading
+from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from machine import HERE, Running, chat, percentile, result, run_client, server
+
+from forebay.catalog import SMOLLM2
 
 MODEL = "scripted"
 SHARED = HERE.parent.parent / "shared" / "traces" / "azure_llm_2023_conv.csv.gz"
@@ -39,6 +44,18 @@ BUDGETS = {
 }
 
 
+def scripted_with_real_tokenizer() -> dict[str, Any]:
+    """The scripted engine, wide enough for 256 calls, behind the default model's own tokenizer."""
+    assert SMOLLM2.source is not None
+    return {
+        "id": MODEL,
+        "source": asdict(SMOLLM2.source),
+        "max_sequences": 256,
+        "max_batched_tokens": 1_000_000,
+        "kv_tokens": 4_194_304,
+    }
+
+
 def words(rng: random.Random, size: int) -> str:
     """Text of about this many characters that no other prompt shares a long piece with."""
     text: list[str] = []
@@ -51,7 +68,7 @@ def words(rng: random.Random, size: int) -> str:
 
 
 def lengths(rng: random.Random, count: int) -> tuple[list[int], str]:
-    """Prompt lengths in characters (4 a token), cut so that they fit 8,192 one-byte tokens."""
+    """Prompt lengths in characters (4 a token), cut to the context (random words take 2 a token)."""
     if SHARED.exists():
         with gzip.open(SHARED, "rt") as file:
             tokens = [int(row["ContextTokens"]) for row in csv.DictReader(file)]
@@ -59,7 +76,7 @@ def lengths(rng: random.Random, count: int) -> tuple[list[int], str]:
     else:
         tokens = [int(rng.lognormvariate(6.7, 0.9)) for _ in range(10_000)]
         source = "made lengths (the Azure trace is not here)"
-    return [min(4 * rng.choice(tokens), 7_900) for _ in range(count)], source
+    return [min(4 * rng.choice(tokens), 12_000) for _ in range(count)], source
 
 
 def cpu_of(running: Running, phase: dict[str, Any]) -> tuple[float, dict[str, Any]]:
@@ -85,8 +102,6 @@ def streams(running: Running, rng: random.Random) -> tuple[float, float]:
 
     def phase(calls: list[dict[str, Any]]) -> dict[str, Any]:
         return {"name": "streams", "at_a_time": len(calls), "calls": [{"body": c} for c in calls]}
-
-    import threading
 
     over = threading.Event()
 
@@ -156,9 +171,7 @@ def main() -> None:
     env = {
         "FOREBAY_SCRIPTED__STEP_SECONDS": "0.002",
         "FOREBAY_ADMISSION__INTERACTIVE_DEADLINE_SECONDS": "3600",
-        "FOREBAY_MODELS": json.dumps(
-            [{"id": MODEL, "max_sequences": 256, "kv_tokens": 4_194_304, "context_tokens": 8192}]
-        ),
+        "FOREBAY_MODELS": json.dumps([scripted_with_real_tokenizer()]),
     }
     with server(MODEL, env) as running:
         rss_idle = running.rss_bytes()
@@ -170,9 +183,6 @@ def main() -> None:
     with server(MODEL, {**env, "FOREBAY_SCRIPTED__STEP_SECONDS": str(STEP_SECONDS)}) as running:
         streams(running, rng)  # warm: the second wave shows what a stream costs, not what code does
         token_us, stream_kib = streams(running, rng)
-        log_env = {"FOREBAY_SCRIPTED__LOG_PATH": str(running.directory / "engine.jsonl")}
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "engine.jsonl")
         log_env = {"FOREBAY_SCRIPTED__LOG_PATH": str(log)}

@@ -1,8 +1,9 @@
-"""The real clock, randomness and task creation: the only file that may touch them."""
+"""The real clock, randomness, task creation and the interpreter's knobs: the only file that may."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import secrets
 import time
 from collections.abc import Coroutine
@@ -11,6 +12,18 @@ from typing import Any
 import structlog
 
 _log = structlog.get_logger("forebay")
+
+
+def spare_the_collector() -> None:
+    """Tell the garbage collector that what exists now will stay: called once, when all is built.
+
+    Libraries leave some 300,000 objects behind, which every full collection would walk through
+    again: measured, a quarter of the gateway's CPU time. Young garbage is looked for after 10,000
+    allocations instead of 700; calls leave hardly any cycles.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)
 
 
 class SystemClock:

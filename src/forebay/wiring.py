@@ -48,7 +48,7 @@ from forebay.pipeline.worker import Worker
 from forebay.queue.memory import MemoryQueue
 from forebay.scheduler import Policy
 from forebay.stream.memory import MemoryStream
-from forebay.system import SystemClock, SystemIds, Tasks
+from forebay.system import SystemClock, SystemIds, Tasks, spare_the_collector
 from forebay.tenancy import open_pepper, plans_by_name
 from forebay.tenancy.sql import SqlTenancy
 from forebay.tokens.convert import convert
@@ -147,6 +147,7 @@ async def serve(settings: Settings, *, watcher: Watcher, stop: Stop) -> Farewell
         for listener in listeners:
             await listener.start(plant.spawn)
         plant.urls = (listeners[0].base_url, listeners[1].base_url)
+        spare_the_collector()
         names = tuple(model.id for model in settings.models)
         _log.info("server_ready", base_url=listeners[0].base_url, models=names)
         watcher.ready(Ready(listeners[0].base_url, listeners[1].base_url, api_key, names))
@@ -412,7 +413,7 @@ def _engine(
         start_timeout_seconds=settings.engine_start_timeout_seconds,
         step_timeout_seconds=settings.engine_step_timeout_seconds,
     )
-    scripted = settings.scripted if weights is None else None
+    scripted = settings.scripted if model.engine == "scripted" else None
     path = "" if weights is None else str(weights.path)
     return ChildEngine(
         engine,

@@ -125,7 +125,10 @@ class ModelSettings:
         default="openvino", metadata={"help": "Inference software: openvino or scripted."}
     )
     source: Source | None = field(
-        default=None, metadata={"help": "Where the weights come from; none for scripted."}
+        default=None,
+        metadata={
+            "help": "Where the weights come from; a scripted model takes only the tokenizer from them."
+        },
     )
     context_tokens: int = field(
         default=8192, metadata={"help": "Most tokens of prompt and output together."}
@@ -175,8 +178,8 @@ class ModelSettings:
         where = f"models.{self.id}"
         _require(len(set(self.names())) == 1 + len(self.aliases), f"{where}: an alias repeats")
         _require(
-            (self.engine == "scripted") == (self.source is None),
-            f"{where}.source: an openvino model needs one, a scripted model has none",
+            self.engine == "scripted" or self.source is not None,
+            f"{where}.source: an openvino model needs one",
         )
         for bound in ("context_tokens", "kv_tokens", "max_sequences", "max_batched_tokens"):
             _require(getattr(self, bound) > 0, f"{where}.{bound} must be positive")

@@ -79,12 +79,6 @@ def held_of(columns: Columns, price: Price) -> Held:
 PRICE_VERSION = 9  # where held columns carry it
 
 
-def places(held: Held) -> Columns:
-    """The three (scope, period) pairs of a hold, flat."""
-    pairs = zip(held.scopes, held.periods, strict=True)
-    return tuple(part for pair in pairs for part in pair)
-
-
 def row_columns(row: UsageRow) -> Columns:
     usage, timings = row.usage, row.timings
     return (

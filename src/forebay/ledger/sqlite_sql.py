@@ -10,6 +10,10 @@ rolled back, whatever code asked for it):
 - `resolution`  append-only: usage event, outbox entry and audit link           L3, L4, L5
 - `beat`        the newest beat of each process
 
+Conservation is the store's own work: inserting a hold reserves its amount on its three balances and
+counts it on its three accounts, inserting a resolution takes that back, posts the charge and
+deletes the hold (two triggers). So a verb is one question and one insert.
+
 `high_water_nanos` = max(cap, posted + pending), or NULL without a cap: it lets a cap be lowered
 under what is spoken for, and follows it down as holds resolve. `open_high_water` likewise.
 SQLite's `max(a, b)` is NULL as soon as one of them is.
@@ -111,6 +115,36 @@ CREATE TABLE resolution (
 CREATE INDEX resolution_created ON resolution (created_at);
 CREATE INDEX resolution_organisation ON resolution (organisation_id, sequence);
 
+CREATE TRIGGER hold_reserves BEFORE INSERT ON hold BEGIN
+  INSERT INTO balance (scope, period_id, pending_nanos, high_water_nanos)
+  SELECT scope,
+         CASE scope WHEN NEW.organisation_id THEN NEW.organisation_period
+                    WHEN NEW.project_id THEN NEW.project_period ELSE NEW.key_period END,
+         NEW.amount_nanos, cap_nanos
+    FROM account
+   WHERE scope IN (NEW.organisation_id, NEW.project_id, NEW.key_id)
+  ON CONFLICT (scope, period_id) DO UPDATE SET pending_nanos = pending_nanos + excluded.pending_nanos;
+  UPDATE account SET open_holds = open_holds + 1
+   WHERE scope IN (NEW.organisation_id, NEW.project_id, NEW.key_id);
+END;
+
+CREATE TRIGGER resolution_ends_its_hold AFTER INSERT ON resolution BEGIN
+  UPDATE balance
+     SET pending_nanos = pending_nanos - NEW.hold_nanos,
+         posted_nanos = posted_nanos + NEW.amount_nanos,
+         high_water_nanos = (SELECT max(cap_nanos, balance.posted_nanos + NEW.amount_nanos
+                                                   + balance.pending_nanos - NEW.hold_nanos)
+                               FROM account WHERE account.scope = balance.scope)
+   WHERE (scope, period_id) IN (VALUES (NEW.organisation_id, NEW.organisation_period),
+                                       (NEW.project_id, NEW.project_period),
+                                       (NEW.key_id, NEW.key_period));
+  UPDATE account
+     SET open_holds = open_holds - 1,
+         open_high_water = max(max_open_holds, open_holds - 1)
+   WHERE scope IN (NEW.organisation_id, NEW.project_id, NEW.key_id);
+  DELETE FROM hold WHERE id = NEW.call_id;
+END;
+
 CREATE TABLE beat (
   process  TEXT PRIMARY KEY,
   counter  INTEGER NOT NULL,
@@ -152,33 +186,6 @@ FOLLOW_CAP = """
 UPDATE balance SET high_water_nanos = max(?2, posted_nanos + pending_nanos) WHERE scope = ?1
 """
 
-# Taking and resolving. The three scopes of a call are changed by one statement each.
-
-RESERVE = """
-INSERT INTO balance (scope, period_id, pending_nanos, high_water_nanos)
-VALUES (?1, ?2, ?7, ?8), (?3, ?4, ?7, ?9), (?5, ?6, ?7, ?10)
-ON CONFLICT (scope, period_id) DO UPDATE SET pending_nanos = pending_nanos + excluded.pending_nanos
-"""
-
-RESOLVE = """
-UPDATE balance
-   SET pending_nanos = pending_nanos - ?7,
-       posted_nanos = posted_nanos + ?8,
-       high_water_nanos = (SELECT max(cap_nanos,
-                                      balance.posted_nanos + ?8 + balance.pending_nanos - ?7)
-                             FROM account WHERE account.scope = balance.scope)
- WHERE (scope, period_id) IN (VALUES (?1, ?2), (?3, ?4), (?5, ?6))
-"""
-
-ENTER = "UPDATE account SET open_holds = open_holds + 1 WHERE scope IN (?1, ?2, ?3)"
-
-LEAVE = """
-UPDATE account
-   SET open_holds = open_holds - 1,
-       open_high_water = max(max_open_holds, open_holds - 1)
- WHERE scope IN (?1, ?2, ?3)
-"""
-
 # Holds
 
 KNOWN = """
@@ -200,8 +207,6 @@ HOLD = f"SELECT {HOLD_COLUMNS} FROM hold WHERE id = ?"  # noqa: S608 - a constan
 HOLDS_OF = f"SELECT {HOLD_COLUMNS} FROM hold WHERE owner = ? ORDER BY rowid"  # noqa: S608 - a constant
 
 RAISE_ATTEMPT = "UPDATE hold SET attempt = ?2 WHERE id = ?1"
-
-DROP_HOLD = "DELETE FROM hold WHERE id = ?"
 
 # Resolutions
 

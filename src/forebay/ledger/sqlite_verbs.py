@@ -1,4 +1,4 @@
-"""What changes money in SQLite: each verb runs inside one savepoint of the writer's transaction.
+"""What changes money in SQLite: each verb runs inside the writer's transaction, beside others.
 
 A verb reads what it needs, asks `rules`, and only then writes, so a refusal has written nothing;
 whatever fails later is rolled back by the writer, which then calls `forget`.
@@ -26,7 +26,6 @@ from forebay.ledger.sqlite_rows import (
     decode_progress,
     held_columns,
     held_of,
-    places,
     price_of,
     row_columns,
     row_of,
@@ -78,9 +77,6 @@ class Verbs:
         price = self._price(request.price_version)
         standings = self._standings(request.scopes, rules.day_id(request.created_at))
         held = rules.grant(request, price, standings)
-        caps = (standing.account.cap_nanos for standing in standings if standing.account)
-        self._all(sqlite_sql.RESERVE, *places(held), held.amount_nanos, *caps)
-        self._all(sqlite_sql.ENTER, *held.scopes)
         self._all(sqlite_sql.ADD_HOLD, *held_columns(held))
         return held.answer()
 
@@ -126,9 +122,6 @@ class Verbs:
         sequence, previous_hash = self._head
         row = rules.resolution(held, bill, charged, Place(sequence + 1, previous_hash, at))
         self._all(sqlite_sql.ADD_ROW, *row_columns(row), *held.periods, held.amount_nanos)
-        self._all(sqlite_sql.RESOLVE, *places(held), held.amount_nanos, charged.amount_nanos)
-        self._all(sqlite_sql.LEAVE, *held.scopes)
-        self._all(sqlite_sql.DROP_HOLD, held.id)
         self._head = (row.sequence, row.hash)
         return row
 

@@ -1,9 +1,10 @@
 """Group commit: one thread, one connection, and whatever waits goes into one transaction.
 
 A commit with `synchronous=FULL` waits for the disk, and costs the same for one operation as for a
-hundred. So the writer takes all that waits, runs each operation in a savepoint of its own (one that
-fails is rolled back alone), commits once, and only then answers: what was answered is durable
-(L6, L13), and what could not be committed was not answered. Operations are handed over at once
+hundred. So the writer takes all that waits, commits once, and only then answers: what was answered is
+durable (L6, L13), and what could not be committed was not answered. Operations decide before they
+write, so a refusal leaves nothing to undo; if one fails after it wrote, the transaction is rolled
+back and each operation gets one of its own, so that the one at fault fails alone. Operations are handed over at once
 when none was for 2 ms, else together at the end of these: waking the thread and a commit cost the
 processor about 0.2 ms, which lone calls do not notice and a thousand a second would.
 
@@ -134,27 +135,27 @@ class GroupCommit:
         return batch, True
 
     def _commit(self, batch: list[_Waiting]) -> list[_Answer]:
+        """One transaction for all; if it cannot be, one for each, so that who fails fails alone."""
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             answers = [self._perform(waiting) for waiting in batch]
             self._connection.execute("COMMIT")
         except Exception as error:
             self._abandon()
-            return [_Answer(waiting.future, None, translated(error)) for waiting in batch]
+            if len(batch) == 1:
+                return [_Answer(batch[0].future, None, translated(error))]
+            return [answer for waiting in batch for answer in self._commit([waiting])]
         return answers
 
     def _perform(self, waiting: _Waiting) -> _Answer:
-        self._connection.execute("SAVEPOINT operation")
+        """Run one operation; its refusal is an answer, a failure after it wrote is everybody's."""
+        before = self._connection.total_changes()
         try:
-            result = waiting.operation()
+            return _Answer(waiting.future, waiting.operation(), None)
         except Exception as error:
-            if not self._connection.in_transaction:
-                raise  # SQLite gave up the whole transaction (disk full, I/O error)
-            self._connection.execute("ROLLBACK TO operation; RELEASE operation")
-            self._on_rollback()
+            if self._connection.total_changes() != before or not self._connection.in_transaction:
+                raise
             return _Answer(waiting.future, None, translated(error))
-        self._connection.execute("RELEASE operation")
-        return _Answer(waiting.future, result, None)
 
     def _abandon(self) -> None:
         """Roll the batch back; a store that cannot even do that refuses the next batch as well."""

@@ -90,10 +90,12 @@ def derive(pepper: bytes, purpose: str) -> bytes:
     return hmac.digest(pepper, f"forebay:{purpose}".encode() + b"\x01", hashlib.sha256)
 
 
-def digest(secret: str, pepper: bytes) -> bytes:
-    """What is stored and looked up: 32 bytes from which the key cannot be found."""
-    key = derive(pepper, DIGEST_PURPOSE)
-    return hmac.digest(key, secret.encode("utf-8", "surrogatepass"), hashlib.sha256)
+def digest(secret: str, digest_key: bytes) -> bytes:
+    """What is stored and looked up: 32 bytes from which the key cannot be found.
+
+    `digest_key` is `derive(pepper, DIGEST_PURPOSE)`, made once: this is done for every call.
+    """
+    return hmac.digest(digest_key, secret.encode("utf-8", "surrogatepass"), hashlib.sha256)
 
 
 def open_pepper(path: Path, ids: IdSource) -> bytes:

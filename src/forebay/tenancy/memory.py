@@ -13,7 +13,7 @@ from forebay.core.clock import Clock, IdSource
 from forebay.core.errors import InvalidRequest
 from forebay.core.principal import Principal, Scopes
 from forebay.tenancy.contract import KeyInfo, KeySpec, Plan, Tenancy
-from forebay.tenancy.keys import check, digest, redact, refusal
+from forebay.tenancy.keys import DIGEST_PURPOSE, check, derive, digest, redact, refusal
 from forebay.tenancy.settings import find_plan, grant, require_name, require_sound
 
 
@@ -33,14 +33,14 @@ class MemoryTenancy(Tenancy):
         self._clock = clock
         self._ids = ids
         self._plans = plans
-        self._pepper = pepper
+        self._digest_key = derive(pepper, DIGEST_PURPOSE)
         self._organisations: dict[str, _Organisation] = {}
         self._keys: dict[bytes, KeyInfo] = {}
 
     async def authenticate(self, secret: str) -> Principal:
         if not check(secret):
             raise refusal(secret)
-        info = self._keys.get(digest(secret, self._pepper))
+        info = self._keys.get(digest(secret, self._digest_key))
         if info is None or info.revoked_at is not None:
             raise refusal(secret)
         if info.expires_at is not None and info.expires_at <= self._clock.now():
@@ -68,7 +68,7 @@ class MemoryTenancy(Tenancy):
                 param="project",
             )
         require_sound(spec, find_plan(self._plans, owner.plan))
-        key = digest(secret, self._pepper)
+        key = digest(secret, self._digest_key)
         if key in self._keys or any(info.id == spec.id for info in self._keys.values()):
             raise ValueError(f"the key {spec.id} exists already")
         scopes = Scopes(owner.id, owner.projects[spec.project], spec.id)

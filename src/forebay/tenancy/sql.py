@@ -28,7 +28,7 @@ from forebay.core.errors import InvalidRequest
 from forebay.core.job import Lane
 from forebay.core.principal import Principal, Scopes
 from forebay.tenancy.contract import KeyInfo, KeySpec, Plan, Tenancy
-from forebay.tenancy.keys import check, digest, redact, refusal
+from forebay.tenancy.keys import DIGEST_PURPOSE, check, derive, digest, redact, refusal
 from forebay.tenancy.settings import find_plan, grant, require_name, require_sound
 
 T = TypeVar("T")
@@ -116,7 +116,7 @@ class SqlTenancy(Tenancy):
         self._clock = clock
         self._ids = ids
         self._plans = plans
-        self._pepper = pepper
+        self._digest_key = derive(pepper, DIGEST_PURPOSE)
         self._live: dict[bytes, _Stored] = {}
         self._refused: dict[bytes, None] = {}
         self._era = 0
@@ -126,7 +126,7 @@ class SqlTenancy(Tenancy):
     async def authenticate(self, secret: str) -> Principal:
         if not check(secret):
             raise refusal(secret)
-        key = digest(secret, self._pepper)
+        key = digest(secret, self._digest_key)
         stored = self._live.get(key)
         if stored is None and key not in self._refused:
             stored = await self._look_up(key)
@@ -146,7 +146,7 @@ class SqlTenancy(Tenancy):
     async def create_key(self, spec: KeySpec, secret: str) -> KeyInfo:
         if not check(secret):
             raise ValueError("a key's secret is made by make_key")
-        key = digest(secret, self._pepper)
+        key = digest(secret, self._digest_key)
         try:
             return await self._runner.run(partial(self._in_create, spec, key, redact(secret)))
         except IntegrityError as error:

@@ -59,7 +59,6 @@ def test_prices_per_lane_are_whole_nano_usd_per_token() -> None:
         ({"aliases": ("y", "y")}, "alias"),
         ({"aliases": ("smollm2-135m-instruct",)}, "alias"),
         ({"source": None}, "source"),
-        ({"engine": "scripted"}, "source"),
         ({"context_tokens": 0}, "context_tokens"),
         ({"kv_tokens": -1}, "kv_tokens"),
         ({"max_sequences": 0}, "max_sequences"),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from forebay.system import SystemIds
 from forebay.tenancy.keys import (
+    DIGEST_PURPOSE,
     KEY_CHARACTERS,
     PEPPER_BYTES,
     PepperRefused,
@@ -123,7 +124,10 @@ def test_a_refusal_names_the_redacted_key_and_what_to_do() -> None:
 
 def test_a_digest_is_an_hmac_under_a_key_of_its_own_purpose() -> None:
     expand = hmac.new(PEPPER, b"forebay:api-key-digest\x01", hashlib.sha256).digest()
-    assert digest(KEY, PEPPER) == hmac.new(expand, KEY.encode(), hashlib.sha256).digest()
+    assert (
+        digest(KEY, derive(PEPPER, DIGEST_PURPOSE))
+        == hmac.new(expand, KEY.encode(), hashlib.sha256).digest()
+    )
 
 
 def test_digests_differ_by_key_and_by_pepper() -> None:
@@ -144,7 +148,7 @@ def test_each_purpose_has_its_own_key_and_none_is_the_pepper() -> None:
 
 def test_a_short_pepper_is_refused() -> None:
     with pytest.raises(ValueError, match="32 bytes, not 3"):
-        digest(KEY, b"abc")
+        derive(b"abc", DIGEST_PURPOSE)
 
 
 def test_a_pepper_is_made_once_and_readable_by_its_owner_only(tmp_path: Path) -> None:
