@@ -14,23 +14,30 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-import platform
 import random
 import sys
 import tempfile
 import threading
 from dataclasses import asdict
-from datetime import date
 from pathlib import Path
 from typing import Any
 
-from machine import HERE, Running, chat, percentile, result, run_client, server
+from machine import (
+    HERE,
+    Running,
+    chat,
+    percentile,
+    result,
+    run_client,
+    server,
+    where_and_when,
+    write_section,
+)
 
 from forebay.catalog import SMOLLM2
 
 MODEL = "scripted"
 SHARED = HERE.parent.parent / "shared" / "traces" / "azure_llm_2023_conv.csv.gz"
-PAGE = HERE.parent / "docs" / "reference" / "performance.md"
 CALLS, AT_A_TIME = 3000, 64
 STREAMS, STREAM_TOKENS, STEP_SECONDS = 200, 250, 0.04
 ABORTS = 200
@@ -143,27 +150,26 @@ def aborts(running: Running, rng: random.Random, log: Path) -> list[float]:
 
 
 def write_page(figures: dict[str, Any], source: str) -> None:
-    """The measured table of docs/reference/performance.md; the rest of the page stays."""
+    """The measured table of docs/reference/performance.md."""
     rows = [
         f"| {name} | {figures[name]} {unit} | {goal:g} {unit} | {floor:g} {unit} |"
         for name, (unit, goal, floor) in BUDGETS.items()
     ]
-    table = [
-        f"Measured {date.today()} on {platform.machine()}, Python {platform.python_version()}, 2 cores shared with "
-        f"client and engine; prompts: {source}.",
-        "",
-        "| figure | measured | goal | floor |",
-        "|---|---|---|---|",
-        *rows,
-        "",
-        f"Calls a second at 64 connections: {figures['calls_per_second']} (short prompts), "
-        f"{figures['long_calls_per_second']} (trace prompts). Memory before load: {figures['rss_idle_mib']} MiB.",
-    ]
-    text = PAGE.read_text()
-    head, rest = text.split("<!-- gateway_cost -->\n", 1)
-    _, tail = rest.split("<!-- /gateway_cost -->", 1)
-    begin, end = "<!-- gateway_cost -->\n", "\n<!-- /gateway_cost -->"
-    PAGE.write_text(head + begin + "\n".join(table) + end + tail)
+    rates = f"{figures['calls_per_second']} with short prompts"
+    rates += f", {figures['long_calls_per_second']} with the trace's"
+    write_section(
+        "gateway_cost",
+        [
+            f"Measured {where_and_when()}; prompts: {source}.",
+            "",
+            "| figure | measured | goal | floor |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+            f"Calls a second at 64 connections, the client and the engine on the same cores: {rates}. "
+            f"Memory of the gateway process before load: {figures['rss_idle_mib']} MiB.",
+        ],
+    )
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -15,11 +16,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 HERE = Path(__file__).parent
+PAGE = HERE.parent / "docs" / "reference" / "performance.md"
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -113,6 +116,20 @@ def percentile(values: Sequence[float], share: float) -> float:
 def result(name: str, figures: dict[str, Any], goal: dict[str, Any], ok: bool) -> None:
     """The last line of a program."""
     print(json.dumps({"name": name, "figures": figures, "goal": goal, "ok": ok}))
+
+
+def write_section(name: str, lines: Sequence[str]) -> None:
+    """Put measured lines between this section's marks in docs/reference/performance.md."""
+    begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+    head, rest = PAGE.read_text().split(begin, 1)
+    _, tail = rest.split(end, 1)
+    PAGE.write_text(head + begin + "\n".join(lines) + "\n" + end + tail)
+
+
+def where_and_when() -> str:
+    """The conditions of a measurement, for the page."""
+    python, day = platform.python_version(), date.today()
+    return f"{day}, {platform.machine()}, {os.cpu_count()} shared cores, Python {python}"
 
 
 def wait_until(condition: Any, seconds: float = 30.0) -> None:

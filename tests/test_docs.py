@@ -11,6 +11,7 @@ import pytest
 
 from forebay.cli.docs import commands
 from forebay.config import describe, load
+from forebay.observe.log import EVENTS
 from tools.docs import PAGES, metrics
 
 ROOT = Path(__file__).parent.parent
@@ -121,3 +122,10 @@ def test_the_makefile_has_what_docs_and_continuous_integration_ask_of_it():
 
 def test_readme_is_short():
     assert (ROOT / "README.md").read_text().count("\n") <= 150
+
+
+def test_every_log_event_is_named_in_observe_and_every_name_is_used():
+    source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    used = set(re.findall(r"log\.(?:debug|info|warning|error)\(\s*\"([a-z_]+)\"", source))
+    used |= set(re.findall(r"logger\.info\(\"([a-z_]+)\"", source))
+    assert used == set(EVENTS)

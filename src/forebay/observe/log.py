@@ -24,12 +24,14 @@ EVENTS = {
     "generation_stopped": "Debug: a generation was stopped after so many received tokens.",
     "usage_mismatch": "The engine's own token count differed from ours; the smaller was billed.",
     "hold_swept": "A hold of a dead process was resolved.",
+    "settle_failed": "The ledger could not be written when a call ended; it is tried again.",
+    "beat_failed": "The ledger could not be written by a beat; it is tried again in a second.",
+    "sweep_failed": "The keeper could not reap or sweep; it is tried again in a second.",
     "lease_expired": "A worker lost a lease; the owner decides what happens to the job.",
     "task_failed": "A background task ended with an error.",
     "unhandled_error": "A request ended with an unexpected error (500).",
     "server_ready": "Both listeners accept connections.",
     "server_stopping": "No new calls are accepted; running ones finish.",
-    "price_published": "A price differs from the newest stored version and was appended.",
 }
 
 

@@ -74,7 +74,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _thaw(self, process: str) -> None:
         self._ready.extend(self._frozen.pop(process, []))  # type: ignore[attr-defined]
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
+    def run_in_executor(self, _executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
         """Run it at once: threads would make runs irreproducible."""
         future = self.create_future()
         try:
@@ -126,7 +126,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _write_to_self(self) -> None:
         pass  # no selector to wake
 
-    def _process_events(self, event_list: Any) -> None:
+    def _process_events(self, _event_list: Any) -> None:
         pass  # no selector
 
 
