@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "reference" / "performance.md"
 TICKS = os.sysconf("SC_CLK_TCK")
-PAGE = os.sysconf("SC_PAGE_SIZE")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Running:
         return (int(fields[11]) + int(fields[12])) / TICKS
 
     def rss_bytes(self) -> int:
-        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * PAGE
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * PAGE_BYTES
 
 
 @contextmanager

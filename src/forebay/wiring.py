@@ -43,7 +43,9 @@ from forebay.observe import Metrics, get_logger
 from forebay.pipeline.administration import Administration, Desk, KeyRequest
 from forebay.pipeline.interactive import InteractivePipeline
 from forebay.pipeline.keeper import Keeper
-from forebay.pipeline.rooms import Reporter, Rooms
+from forebay.pipeline.report import Reporter
+from forebay.pipeline.resolve import Resolver
+from forebay.pipeline.rooms import Rooms
 from forebay.pipeline.worker import Worker
 from forebay.queue.memory import MemoryQueue
 from forebay.scheduler import Policy
@@ -57,6 +59,8 @@ from forebay.tokens.model import ModelTokens
 from forebay.tokens.scripted import scripted_tokens
 
 _log = get_logger("forebay")
+# For the last words of answers that are broken off; whoever does not read them is cut off.
+BREAK_OFF_SECONDS = 3.0
 
 
 class DirectoryBusy(Exception):
@@ -75,10 +79,12 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Farewell:
-    """How it ended: answers that were finished after the stop, and holds left open (0)."""
+    """How it ended: answers that were finished after the stop, holds left open (0), and answers
+    that were broken off (free) because somebody would not wait."""
 
     finished: int
     open_holds: int
+    broken_off: int
 
 
 class Watcher(Protocol):
@@ -114,6 +120,7 @@ class Ground:
 async def open_desk(settings: Settings) -> AsyncIterator[Administration]:
     """Administration without a server: takes the lock, opens the ground. Raises DirectoryBusy."""
     async with AsyncExitStack() as stack:
+        _own(settings.data_dir, stack)
         ground = await _open_ground(settings, stack)
         yield _administration(settings, ground, [], _no_server)
 
@@ -124,7 +131,9 @@ async def serve(settings: Settings, *, watcher: Watcher, stop: Stop) -> Farewell
     OSError (a port is taken), DirectoryBusy, WeightsError, EngineFault, StoreUnavailable, …
     """
     async with AsyncExitStack() as stack:
-        # The cheapest refusals first: ports and the lock before anything is fetched or loaded.
+        # The cheapest refusals first. The lock before the ports: when this very installation runs
+        # already, that is the reason worth telling.
+        _own(settings.data_dir, stack)
         public = bind(settings.host, settings.port, flag="--port")
         stack.callback(public.close)
         admin = bind(settings.admin_host, settings.admin_port, flag="--admin-port")
@@ -155,29 +164,35 @@ async def serve(settings: Settings, *, watcher: Watcher, stop: Stop) -> Farewell
 
 
 async def _run_until(stop: Stop, plant: Plant, listeners: Sequence[Listener]) -> Farewell:
-    """Serve; then accept nothing new, finish what runs (or not), and say how it went."""
-    failed = asyncio.wait(plant.roles, return_when=asyncio.FIRST_COMPLETED)
-    first = [plant.spawn(stop.graceful.wait(), name="stop"), plant.spawn(failed, name="roles")]
-    await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+    """Serve; then accept nothing new, finish what runs (or break it off), and say how it went.
+
+    A role that ends by itself ends the server: without its worker, or its keeper, answers would
+    never come. Raises what ended it.
+    """
+    a_role_ended = asyncio.wait(plant.roles, return_when=asyncio.FIRST_COMPLETED)
+    ends = [plant.spawn(stop.graceful.wait(), name="stop"), plant.spawn(a_role_ended, name="roles")]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     plant.stopping = True
     before = plant.open_calls
     _log.info("server_stopping", open_calls=before)
-    hurry = plant.spawn(stop.now.wait(), name="stop now")
-    ending = plant.spawn(_drain(plant, listeners), name="drain")
-    await asyncio.wait([hurry, ending], return_when=asyncio.FIRST_COMPLETED)
-    if not ending.done():
+    drained = plant.spawn(_drain(plant, listeners), name="drain")
+    if not any(role.done() for role in plant.roles):
+        hurry = plant.spawn(stop.now.wait(), name="stop now")
+        await asyncio.wait([hurry, drained], return_when=asyncio.FIRST_COMPLETED)
+    broken_off = plant.open_calls
+    if not drained.done():
+        await plant.pipeline.break_off()
+        await asyncio.wait([drained], timeout=BREAK_OFF_SECONDS)
         for listener in listeners:
             listener.stop_now()
-        await asyncio.wait([ending], timeout=5.0)
     for role in plant.roles:
         if role.done() and not role.cancelled() and (fault := role.exception()) is not None:
             raise fault
-    return Farewell(before - plant.open_calls, plant.open_calls)
+    return Farewell(before - broken_off, plant.open_calls, broken_off)
 
 
 async def _drain(plant: Plant, listeners: Sequence[Listener]) -> None:
-    for listener in listeners:
-        await listener.stop()
+    await asyncio.gather(*(listener.stop() for listener in listeners))
     for worker in plant.workers:
         await worker.drain()
 
@@ -210,6 +225,7 @@ class Plant:
         roles = [
             *((worker.run(), "worker") for worker in self.workers),
             (self.pipeline.beat_forever(), "beat"),
+            (self.pipeline.be_present_forever(), "presence"),
             (self.keeper.run(), "keeper"),
             (self._gauge(), "gauges"),
         ]
@@ -295,10 +311,8 @@ class Plant:
 
 
 async def _open_ground(settings: Settings, stack: AsyncExitStack) -> Ground:
-    """Lock the directory, open both files, publish the prices of the configuration."""
+    """Open both files, publish the prices of the configuration."""
     directory, clock, ids = settings.data_dir, SystemClock(), SystemIds()
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    stack.callback(os.close, _lock(directory))
     pepper = open_pepper(directory / "pepper", ids)
     database = await asyncio.to_thread(open_database, directory / "forebay.db")
     stack.callback(database.close)
@@ -312,6 +326,12 @@ async def _open_ground(settings: Settings, stack: AsyncExitStack) -> Ground:
         for terms in price_terms(model, settings.lane_factors)
     ]
     return Ground(ledger, tenancy, prices, clock, ids, Tasks(), Metrics())
+
+
+def _own(directory: Path, stack: AsyncExitStack) -> None:
+    """Make the directory if need be, and hold its lock. Raises DirectoryBusy."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    stack.callback(os.close, _lock(directory))
 
 
 def _lock(directory: Path) -> int:
@@ -359,6 +379,7 @@ async def _build_plant(
         clock=ground.clock,
         spawn=ground.spawn,
         report=reporter,
+        resolve=Resolver(ground.ledger, ground.spawn, reporter),
     )
     plant = Plant(settings, ground, rooms)
     for model, engine in engines:

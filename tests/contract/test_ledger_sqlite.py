@@ -354,5 +354,5 @@ async def test_money_is_written_with_full_synchronisation_into_strict_tables(
             reader.execute("DELETE FROM hold")
     tables = raw(path, "SELECT name, strict FROM pragma_table_list WHERE schema = 'main'")
     assert {name for name, strict in tables if not strict} <= {"sqlite_schema"}
-    assert len(tables) == 7
+    assert len(tables) == 8
     assert first_break(await ledger.usage(UsageQuery())) is None

@@ -27,6 +27,7 @@ SCRIPTED_SYSTEM = "You are a helpful AI assistant."
 # interpreter lock. Reads JSON [texts, dialogues], answers [ids per text, ids per dialogue].
 ENGINE = """
 import json, sys
+sys.modules["openvino_telemetry"] = None  # tells nobody
 import openvino_genai
 tokenizer = openvino_genai.Tokenizer(sys.argv[1])
 def encode(text):

@@ -13,7 +13,17 @@ REAL = "smollm2-135m-instruct"
 
 
 @pytest.fixture(scope="session")
-def real(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home directory of the user who runs `real`."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="session")
+def real(
+    smollm2_gguf: Path, cache_dir: Path, home: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
     """One server with the real model for all tests that do not break it."""
-    with Server.start("--model", REAL, data_dir=tmp_path_factory.mktemp("real")) as server:
+    env = {"HOME": str(home), "FOREBAY_CACHE_DIR": str(cache_dir)}
+    data_dir = tmp_path_factory.mktemp("real")
+    with Server.start("--model", REAL, data_dir=data_dir, env=env) as server:
         yield server

@@ -189,3 +189,9 @@ def test_characters_are_never_split(client):
     text = "".join(c.choices[0].delta.content or "" for c in chunks)
     assert text
     assert "�" not in text
+
+
+def test_nothing_is_told_to_anybody(real, home):
+    """OpenVINO's package would keep an analytics id in ~/intel and report its import with it."""
+    assert real.usage() is not None
+    assert list(home.iterdir()) == []

@@ -20,6 +20,9 @@ from typing import Literal
 from forebay.core.job import Lane
 from forebay.core.money import PriceTerms, nanos_per_token
 
+# KV memory is handed out in blocks of so many tokens; a remainder could never be used, and a call
+# that needs it would wait for ever (Q9).
+KV_BLOCK_TOKENS = 32
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 # 2025-02-07, when the default weights were made; a constant keeps /v1/models the same everywhere.
@@ -183,6 +186,10 @@ class ModelSettings:
         )
         for bound in ("context_tokens", "kv_tokens", "max_sequences", "max_batched_tokens"):
             _require(getattr(self, bound) > 0, f"{where}.{bound} must be positive")
+        _require(
+            self.kv_tokens % KV_BLOCK_TOKENS == 0,
+            f"{where}.kv_tokens is {self.kv_tokens}; it must be a multiple of {KV_BLOCK_TOKENS}",
+        )
         _require(
             0 < self.default_output_tokens <= self.max_output_tokens,
             f"{where}.default_output_tokens must be between 1 and max_output_tokens",

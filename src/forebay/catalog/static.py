@@ -57,6 +57,7 @@ class StaticCatalog(Catalog):
             asked=asked,
             sampling=Sampling(temperature=settings.temperature, top_p=settings.top_p),
             fingerprint=self._fingerprints[settings.id],
+            pool_kv_tokens=settings.kv_tokens,
         )
 
     def models(self, principal: Principal) -> list[ModelCard]:

@@ -80,6 +80,8 @@ class AbandonReason(StrEnum):
     CLIENT_GONE = "client_gone"
     CLIENT_TOO_SLOW = "client_too_slow"
     OWNER_GONE = "owner_gone"
+    OWNER_FAILED = "owner_failed"  # an error of ours on the reading side; costs nothing
+    SHUTDOWN = "server_shutdown"  # broken off by a stop that does not wait; costs nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,9 @@ def _build(start: Start, channel: ChildChannel) -> Stepper:
         clock = SystemClock()
         journal = Journal(start.scripted.log_path, keep=False, clock=clock)
         return ScriptedStepper(start.settings, start.scripted, clock, journal)
+    # OpenVINO's package reports its import to its maker's analytics unless this module is missing.
+    # Nothing of an operator's machine is told to anybody.
+    sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
     # Imported here: the scripted engine must start in a moment, and on machines without OpenVINO.
     from forebay.engine.openvino import OpenVinoStepper  # noqa: PLC0415
 

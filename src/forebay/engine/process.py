@@ -285,13 +285,18 @@ class ChildEngine(Engine):
     def _watch_soon(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
-        interval = self._settings.step_timeout_seconds / 4
-        self._watch = asyncio.get_running_loop().call_later(interval, self._watch_child)
+        loop, interval = asyncio.get_running_loop(), self._settings.step_timeout_seconds / 4
+        self._watch = loop.call_later(interval, self._watch_child, loop.time() + interval)
 
-    def _watch_child(self) -> None:
+    def _watch_child(self, due: float) -> None:
         """Kill a child that hangs in a step; its closed socket does the rest."""
         self._watch_soon()
-        silent = asyncio.get_running_loop().time() - self._heard_at
+        now = asyncio.get_running_loop().time()
+        if now - due > self._settings.step_timeout_seconds / 4:
+            # It was this process that stood still (SIGSTOP, a sleeping laptop): what the child has
+            # sent meanwhile is read after this timer.
+            self._heard_at = now
+        silent = now - self._heard_at
         child = self._child
         if child and self._intake.open and silent > self._settings.step_timeout_seconds:
             _log.error("engine_died", pid=child.process.pid, reason="hangs", silent_seconds=silent)

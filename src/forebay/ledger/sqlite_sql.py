@@ -9,6 +9,7 @@ rolled back, whatever code asked for it):
 - `hold`        the unresolved holds; a resolution deletes its hold             L4 (one of an id)
 - `resolution`  append-only: usage event, outbox entry and audit link           L3, L4, L5
 - `beat`        the newest beat of each process
+- `sweep`       how often was swept: a sweep must fail when beats cannot be written
 
 Conservation is the store's own work: inserting a hold reserves its amount on its three balances and
 counts it on its three accounts, inserting a resolution takes that back, posts the charge and
@@ -150,6 +151,11 @@ CREATE TABLE beat (
   counter  INTEGER NOT NULL,
   progress BLOB NOT NULL
 ) STRICT;
+
+CREATE TABLE sweep (
+  id    INTEGER PRIMARY KEY CHECK (id = 1),
+  count INTEGER NOT NULL
+) STRICT;
 """
 
 # Accounts and balances. ?4 is a UTC day; its first seven characters are the month.
@@ -285,5 +291,9 @@ UNION ALL SELECT process, counter FROM beat
 """
 
 PROGRESS = "SELECT progress FROM beat WHERE process = ?"
+
+COUNT_SWEEP = """
+INSERT INTO sweep (id, count) VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET count = count + 1
+"""
 
 DROP_BEAT = "DELETE FROM beat WHERE process = ?"

@@ -44,14 +44,23 @@ class Verbs:
         self._connection = connection
         self._prices: dict[int, Price] = {}
         self._view: rules.View = {}
-        self._head = (0, GENESIS)
-        self.forget()
+        self._head: tuple[int, str] | None = None
 
     def forget(self) -> None:
-        """Something was rolled back: read again what is kept in memory."""
+        """Something was rolled back: what is kept in memory is read again when it is needed.
+
+        The view of who beats starts afresh: a store that fails may have failed beats as well, and
+        nobody may be judged by beats that could not be written (L10).
+        """
         self._prices.clear()
-        head = self._one(sqlite_sql.HEAD)
-        self._head = (head[0], head[1].hex()) if head else (0, GENESIS)
+        self._view = {}
+        self._head = None
+
+    def _newest_link(self) -> tuple[int, str]:
+        if self._head is None:
+            head = self._one(sqlite_sql.HEAD)
+            self._head = (head[0], head[1].hex()) if head else (0, GENESIS)
+        return self._head
 
     def _all(self, statement: str, *bindings: object) -> list[Columns]:
         return self._connection.execute(statement, bindings).fetchall()
@@ -119,7 +128,7 @@ class Verbs:
         return self._resolve(held, bill, price(held, bill.usage), at)
 
     def _resolve(self, held: Held, bill: Bill, charged: Charge, at: float) -> UsageRow:
-        sequence, previous_hash = self._head
+        sequence, previous_hash = self._newest_link()
         row = rules.resolution(held, bill, charged, Place(sequence + 1, previous_hash, at))
         self._all(sqlite_sql.ADD_ROW, *row_columns(row), *held.periods, held.amount_nanos)
         self._head = (row.sequence, row.hash)
@@ -129,6 +138,7 @@ class Verbs:
         self._all(sqlite_sql.BEAT, process, counter, progress)
 
     def sweep(self, monotonic: float, at: float) -> list[UsageRow]:
+        self._all(sqlite_sql.COUNT_SWEEP)
         counters: dict[str, int | None] = dict(self._all(sqlite_sql.COUNTERS))
         dead, view = rules.judge(self._view, counters, monotonic)
         rows: list[UsageRow] = []

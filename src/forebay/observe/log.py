@@ -6,9 +6,11 @@ completions are never logged; neither are API keys.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import sys
-from typing import Any
+from typing import Any, TextIO, cast
 
 import structlog
 
@@ -40,6 +42,20 @@ _TRACEBACKS = structlog.processors.ExceptionRenderer(
 )
 
 
+class _StandardError(io.TextIOBase):
+    """Standard error that never raises: whoever reads it may be gone, its disk may be full, and
+    neither may turn a settled call into a failed one."""
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()
+
+
 def configure(level: str, *, as_json: bool, colours: bool = False) -> None:
     """Send structlog's events to stderr from `level` on."""
     # Neither may show the local variables of a traceback: prompts and keys are among them.
@@ -59,7 +75,7 @@ def configure(level: str, *, as_json: bool, colours: bool = False) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _StandardError())),
         cache_logger_on_first_use=False,
     )
 

@@ -2,5 +2,5 @@
 
 `interactive.py` is the walk of a call from ③ to its answer, `worker.py` its mirror from lease to
 acknowledgement, `keeper.py` what happens when a process dies, `administration.py` what an operator
-may do. `rooms.py` lists the contracts they share.
+may do. `resolve.py` ends holds whatever the store does; `rooms.py` lists the contracts they share.
 """

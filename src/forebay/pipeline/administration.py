@@ -70,10 +70,11 @@ class Administration:
         """
         desk = self._desk
         budget = _budget(request.monthly_budget_usd)
-        before = await desk.tenancy.organisations()
         scopes = await desk.tenancy.ensure(request.organisation, request.project, plan=request.plan)
-        if before and request.organisation not in before:
-            for engine in desk.engines:
+        if len(await desk.tenancy.organisations()) > 1:
+            for (
+                engine
+            ) in desk.engines:  # idempotent, and never skipped because another call began it
                 await engine.isolate()
         await desk.books.open_account(Account(scopes.organisation_id))
         await desk.books.open_account(Account(scopes.project_id))

@@ -21,10 +21,9 @@ from forebay.core.errors import (
     EngineFailed,
     ForebayError,
     QueueDeadline,
-    StaleAttempt,
-    UnknownHold,
 )
 from forebay.core.event import (
+    AbandonReason,
     Admitted,
     CallEvent,
     Failed,
@@ -84,6 +83,9 @@ class InteractivePipeline:
             yield [Admitted(route, len(prompt.ids))]
             while not live.ended:
                 yield await self._next(live)
+        except Exception:
+            live.failed = True  # it is not the client that leaves
+            raise
         finally:
             if live.ended:
                 self._forget(live)
@@ -107,16 +109,30 @@ class InteractivePipeline:
         return bunch
 
     async def beat_forever(self) -> None:
-        """Once a second: this process lives, and this much of each stream was read (watermarks)."""
+        """Once a second into the ledger: this much of each stream was read (watermarks)."""
         counter = 0
         while True:
             counter += 1
-            await self.rooms.stream.presence(self.process)
             try:
                 await self.rooms.ledger.beat(self.process, counter, self.progress())
             except ForebayError as fault:
                 self.rooms.report.log.error("beat_failed", error=str(fault))
             await asyncio.sleep(BEAT_SECONDS)
+
+    async def be_present_forever(self) -> None:
+        """Once a second to the workers: this process reads. It must never wait for a store."""
+        while True:
+            await self.rooms.stream.presence(self.process)
+            await asyncio.sleep(BEAT_SECONDS)
+
+    async def break_off(self) -> None:
+        """End every call now, for free: a stop that does not wait is ours, not the clients'."""
+        for live in list(self._live.values()):
+            job = live.job
+            bill = _nothing(Outcome.FAILED, AbandonReason.SHUTDOWN.value)
+            await self.rooms.resolve.release(job.id, job.attempt, bill)
+            await self.rooms.queue.remove(job.id)
+            await self.rooms.stream.abandon(job.id, AbandonReason.SHUTDOWN)
 
     def progress(self) -> dict[str, int]:
         """Output tokens read so far of each streamed call."""
@@ -162,10 +178,7 @@ class InteractivePipeline:
 
     async def _undo(self, hold_id: str) -> None:
         """The client left while its hold was being written: it may commit all the same."""
-        try:
-            await self._resolve(hold_id, 1, _nothing(Outcome.CANCELLED, "client_gone"))
-        except UnknownHold:
-            return  # it was refused
+        await self.rooms.resolve.release(hold_id, 1, _nothing(Outcome.CANCELLED, "client_gone"))
 
     def _job(self, call: Call, route: Route, prompt: Prompt, hold: Hold) -> Job:
         flow = _flow(call)
@@ -200,7 +213,8 @@ class InteractivePipeline:
         """The lane's deadline passed. A leased job is its worker's business (it checks as well)."""
         job = live.job
         if await self.rooms.queue.remove(job.id) is Removal.WAS_WAITING:
-            await self._resolve(job.id, job.attempt, _nothing(Outcome.EVICTED, "queue_deadline"))
+            bill = _nothing(Outcome.EVICTED, "queue_deadline")
+            await self.rooms.resolve.release(job.id, job.attempt, bill)
             error = QueueDeadline(
                 f"The call waited {job.deadline_seconds:g} s, the longest that the {job.flow.lane} "
                 "lane allows, and was not started. Nothing was charged; retry later."
@@ -218,8 +232,8 @@ class InteractivePipeline:
         attempt = job.attempt + 1
         if (live.output_tokens and not job.resumable) or attempt > MOST_ATTEMPTS:
             bill = _nothing(Outcome.FAILED, "worker_died")
-            row = await self._resolve(job.id, job.attempt, bill)
-            return _terminal(live, row)
+            return _terminal(live, await self.rooms.resolve.release(job.id, job.attempt, bill))
+        live.dispatching = True
         try:
             await self.rooms.ledger.dispatch(job.id, attempt)
         except AlreadyResolved as done:
@@ -232,42 +246,40 @@ class InteractivePipeline:
             queue_ms=live.queue_ms,
         )
         live.job = replace(job, attempt=attempt, resume=resume)
+        live.dispatching = False
         await self.rooms.queue.enqueue(live.job)
         return None
 
     async def _leave(self, live: LiveCall) -> None:
-        """The client leaves before the end. Resolves the hold unless a worker has it."""
+        """The call ends before its end. Resolves the hold unless a worker has it."""
         job = live.job
+        if live.failed:
+            await self.rooms.stream.abandon(job.id, AbandonReason.OWNER_FAILED)
         await live.reader.aclose()  # this abandons the job
         try:
             if await self.rooms.queue.remove(job.id) is Removal.WAS_LEASED:
-                return  # its worker was woken by the abandonment and settles
+                return  # its worker was woken by the abandonment and resolves
             # Waiting, never enqueued, or taken from a dead worker whose owner (we) now leaves.
-            usage = Usage(job.input_tokens, live.output_tokens)
-            bill = Bill(usage, *live.ending(), live.timings(self.rooms.clock))
-            await self._resolve(job.id, job.attempt, bill)
+            await self._resolve_left(live)
         finally:
             self._forget(live)
+
+    async def _resolve_left(self, live: LiveCall) -> None:
+        """A client that leaves pays for what it was given; nobody pays for anything else."""
+        job, resolve = live.job, self.rooms.resolve
+        outcome, reason = live.ending()
+        usage = Usage(job.input_tokens, live.output_tokens)
+        bill = Bill(usage, outcome, reason, live.timings(self.rooms.clock))
+        charged = outcome is Outcome.CANCELLED and live.output_tokens > 0
+        verb = resolve.settle_later if charged else resolve.release
+        if await verb(job.id, job.attempt, bill) is None and live.dispatching:
+            # We were cancelled while our own dispatch of the next attempt was being committed.
+            await verb(job.id, job.attempt + 1, bill)
 
     def _forget(self, live: LiveCall) -> None:
         if live.deadline is not None:
             live.deadline.cancel()
         del self._live[live.job.id]
-
-    async def _resolve(self, hold_id: str, attempt: int, bill: Bill) -> UsageRow:
-        """Settle what a cancelled call had received; everything else is free."""
-        ledger = self.rooms.ledger
-        charged = bill.outcome is Outcome.CANCELLED and bill.usage.output_tokens > 0
-        verb = ledger.settle if charged else ledger.release
-        try:
-            row = await verb(hold_id, attempt, bill)
-        except AlreadyResolved as done:
-            return done.row
-        except StaleAttempt:
-            # We were cancelled while our own dispatch of the next attempt was being committed.
-            return await self._resolve(hold_id, attempt + 1, bill)
-        self.rooms.report.resolved(row)
-        return row
 
 
 def _flow(call: Call) -> Flow:
@@ -317,10 +329,10 @@ def _nothing(outcome: Outcome, reason: str) -> Bill:
     return Bill(Usage(0, 0), outcome, reason)
 
 
-def _terminal(live: LiveCall, row: UsageRow) -> Finished | Failed:
+def _terminal(live: LiveCall, row: UsageRow | None) -> Finished | Failed:
     """The terminal event that a resolution stands for, after its worker could not send it."""
     sequence, attempt = live.sequence + 1, live.job.attempt
-    if row.outcome is Outcome.COMPLETED:
+    if row is not None and row.outcome is Outcome.COMPLETED:
         reasons = row.usage.finish_reasons
         return Finished(sequence, attempt, row.usage, row.amount_nanos, reasons)
     return Failed(sequence, attempt, EngineFailed())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 
-from forebay.core.errors import ForebayError, Signal
+from forebay.core.errors import ForebayError
 from forebay.core.event import LeaseExpired
 from forebay.core.hold import Bill
 from forebay.core.job import Job
@@ -74,11 +74,7 @@ class Keeper:
     async def _release(self, job: Job) -> None:
         """Worker and reader are both gone. It was our worker that died: nothing is charged."""
         bill = Bill(Usage(0, 0), Outcome.FAILED, "worker_died")
-        try:
-            row = await self.rooms.ledger.release(job.id, job.attempt, bill)
-        except Signal:
-            return  # resolved before, or a newer attempt has it
-        self.rooms.report.resolved(row)
+        await self.rooms.resolve.release(job.id, job.attempt, bill)
 
     def _swept(self, row: UsageRow) -> None:
         self.rooms.report.metrics.swept_holds.inc()

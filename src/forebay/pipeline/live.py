@@ -18,8 +18,8 @@ class LiveCall:
     """One call from its hold to its end. Used by the one task that iterates it, and its timer."""
 
     __slots__ = (
-        "_accepted_at", "_ids", "deadline", "ended", "enqueued", "job", "output_tokens", "queue_ms",
-        "reader", "sequence",
+        "_accepted_at", "_ids", "deadline", "dispatching", "ended", "enqueued", "failed", "job",
+        "output_tokens", "queue_ms", "reader", "sequence",
     )  # fmt: skip
 
     def __init__(self, job: Job, reader: Reader, *, accepted_at: float) -> None:
@@ -27,6 +27,8 @@ class LiveCall:
         self.reader = reader
         self.deadline: asyncio.TimerHandle | None = None
         self.enqueued = False
+        self.failed = False
+        self.dispatching = False
         self.ended = False
         self.sequence = 0
         self.output_tokens = 0
@@ -55,6 +57,8 @@ class LiveCall:
 
     def ending(self) -> tuple[Outcome, str]:
         """How the call ends when its owner resolves it while leaving."""
+        if self.failed and self.enqueued:
+            return Outcome.FAILED, "owner_failed"
         if self.enqueued:
             return Outcome.CANCELLED, "client_gone"
         return Outcome.REJECTED, "queue_full"

@@ -32,19 +32,17 @@ class Interruption(StrEnum):
 
 @dataclass(slots=True)
 class Choice:
-    """One choice's output over all leases of the job."""
+    """One choice's output over all leases of the job: what was published, or is about to be."""
 
-    decoder: Decoder
     token_ids: list[int]
+    decoder: Decoder | None = None
     finish_reason: FinishReason | None = None
 
 
 class Run:
     """Used by the one task that generates, and read by its worker."""
 
-    def __init__(
-        self, lease: Lease, decoder: Callable[[], Decoder], *, started_at: float, order: int
-    ) -> None:
+    def __init__(self, lease: Lease, *, started_at: float, order: int) -> None:
         self.lease = lease
         self.job = lease.job
         self.order = order
@@ -60,7 +58,8 @@ class Run:
         self._first_at: float | None = None
         self._before = self.job.resume.output_tokens
         kept = self.job.resume.token_ids or ((),) * self.job.choices
-        self.choices = [_restore(decoder(), ids) for ids in kept]
+        self.choices = [Choice(list(ids)) for ids in kept]
+        self.fault: EngineFault | None = None
 
     @property
     def output_tokens(self) -> int:
@@ -98,6 +97,14 @@ class Run:
         self.sequence += 1
         return Started(self.sequence, self.job.attempt, self.queue_ms)
 
+    def prepare(self, decoder: Callable[[], Decoder]) -> None:
+        """Bring every choice's decoder to where the last lease ended: fed the same ids, it is the
+        same again."""
+        for choice in self.choices:
+            choice.decoder = decoder()
+            for token_id in choice.token_ids:
+                choice.decoder.push(token_id)
+
     def request(self) -> EngineRequest:
         """What the engine is asked: the prompt plus what was published, and the rest of M."""
         job = self.job
@@ -113,13 +120,13 @@ class Run:
     def accept(self, delta: EngineDelta, now: float) -> Delta | None:
         """Take what an engine step added; the event to publish, None if it ended nothing new."""
         choice = self.choices[delta.choice]
-        if choice.finish_reason is not None:
+        if choice.finish_reason is not None or choice.decoder is None:
             return None
         if self._first_at is None and delta.token_ids:
             self._first_at = now
         self.last_delta_at = now
-        taken, text = self._take(choice, delta.token_ids)
-        if choice.finish_reason is None and delta.finish_reason is not None:
+        taken, text = self._take(choice, choice.decoder, delta.token_ids)
+        if self.fault is None and choice.finish_reason is None and delta.finish_reason is not None:
             choice.finish_reason = delta.finish_reason
             text += choice.decoder.finish()
             self._check(delta, len(choice.token_ids))
@@ -130,19 +137,28 @@ class Run:
         self.sequence += 1
         return Delta(self.sequence, self.job.attempt, delta.choice, taken, text)
 
-    def _take(self, choice: Choice, token_ids: tuple[int, ...]) -> tuple[tuple[int, ...], str]:
-        """Count and decode ids one by one, up to M (E3) and up to a completed stop string (E4)."""
+    def _take(
+        self, choice: Choice, decoder: Decoder, token_ids: tuple[int, ...]
+    ) -> tuple[tuple[int, ...], str]:
+        """Count and decode ids one by one, up to M (E3) and up to a completed stop string (E4).
+
+        At an id that is not the model's, what came before it still counts and `fault` is set.
+        """
         text = ""
         limit = self.job.ceiling_tokens
         for index, token_id in enumerate(token_ids):
+            try:
+                piece = decoder.push(token_id)
+            except EngineFault as fault:
+                self.fault = fault
+                return token_ids[:index], text
             choice.token_ids.append(token_id)
-            piece = choice.decoder.push(token_id)
             text += piece.text
             if piece.stopped:
                 choice.finish_reason = FinishReason.STOP
             elif len(choice.token_ids) >= limit:
                 choice.finish_reason = FinishReason.LENGTH
-                text += choice.decoder.finish()
+                text += decoder.finish()
             if choice.finish_reason is not None:
                 return token_ids[: index + 1], text
         return token_ids, text
@@ -201,10 +217,3 @@ class Run:
         """For the usage row."""
         duration = int((self.lease.waited_seconds + now - self._started_at) * 1000)
         return Timings(self.queue_ms, self.ttft_ms, duration)
-
-
-def _restore(decoder: Decoder, token_ids: tuple[int, ...]) -> Choice:
-    """A choice as it was when its last lease ended: fed the same ids, a decoder is the same again."""
-    for token_id in token_ids:
-        decoder.push(token_id)
-    return Choice(decoder, list(token_ids))

@@ -22,7 +22,6 @@ import asyncio
 from functools import partial
 
 from forebay.core.errors import (
-    AlreadyResolved,
     EngineFailed,
     EngineFault,
     EngineTimeout,
@@ -31,7 +30,6 @@ from forebay.core.errors import (
     QueueDeadline,
     ReaderGone,
     Signal,
-    StaleAttempt,
     StoreUnavailable,
 )
 from forebay.core.event import (
@@ -58,8 +56,12 @@ SILENCE_SECONDS = 15.0
 FIRST_TOKEN_SECONDS = 60.0
 # A job that two engine faults have hit is not given a third chance: it may be what kills engines.
 MOST_FAULTS = 2
-SETTLE_TRIES = 4
-RETRY_SECONDS = 0.5
+# An engine that has not come back for this long is not waited for any more.
+ENGINE_AWAY_SECONDS = 60.0
+
+
+class EngineDown(EngineFault):
+    """The engine has been away for too long to be waited for."""
 
 
 class Worker:
@@ -79,6 +81,7 @@ class Worker:
         self._idle.set()
         self._draining = False
         self._started = 0
+        self._ready_at = rooms.clock.monotonic()
 
     async def run(self) -> None:
         """Lease and serve until drained. The engine must have been started."""
@@ -115,8 +118,11 @@ class Worker:
             self._wake.set()
 
     async def _fill(self) -> None:
-        """Do what `decide` says until nothing more can be leased now."""
-        if self.engine.state() != "ready":
+        """Do what `decide` says until nothing more can be leased now.
+
+        While the engine is away, jobs wait for it; if it stays away, they are told.
+        """
+        if self.engine.state() != "ready" and not self._is_down():
             return
         for decision in decide(await self._snapshot(), self.policy):
             if isinstance(decision, Take):
@@ -124,6 +130,12 @@ class Worker:
                     self._start(lease)
             elif isinstance(decision, Preempt):
                 self._runs[decision.job_id].interrupt(Interruption.PREEMPTED)
+
+    def _is_down(self) -> bool:
+        now = self.rooms.clock.monotonic()
+        if self.engine.state() == "ready":
+            self._ready_at = now
+        return now - self._ready_at > ENGINE_AWAY_SECONDS
 
     async def _snapshot(self) -> Snapshot:
         limits = self.engine.limits()
@@ -161,9 +173,7 @@ class Worker:
     def _start(self, lease: Lease) -> None:
         job = lease.job
         self._started += 1
-        make = partial(self.rooms.tokens.decoder, job.model, job.sampling.stop)
-        now = self.rooms.clock.monotonic()
-        run = Run(lease, make, started_at=now, order=self._started)
+        run = Run(lease, started_at=self.rooms.clock.monotonic(), order=self._started)
         run.kv_tokens = job.kv_tokens(self.engine.limits().block_tokens)
         self._runs[job.id] = run
         self._idle.clear()
@@ -193,13 +203,19 @@ class Worker:
         if _too_late(run):
             run.interrupt(Interruption.LATE)
             return None
+        if self._is_down():
+            return EngineDown()
         run.generation = generation = self.engine.generate(run.request())
         try:
+            sampling = run.job.sampling
+            run.prepare(partial(self.rooms.tokens.decoder, run.job.model, sampling.stop))
             await self._publish(run, run.started())
             async for delta in generation:
                 event = run.accept(delta, self.rooms.clock.monotonic())
                 if event is not None:
                     await self._publish(run, event)
+                if run.fault is not None:
+                    return run.fault
                 if run.finished:
                     return None
             if run.interruption is None:
@@ -240,21 +256,30 @@ class Worker:
                 await self._conclude_fault(run, fault)
 
     async def _conclude_ended(self, run: Run) -> None:
-        row = await self._settle(run, self._bill(run, Outcome.COMPLETED, "ended"))  # ⑭
-        if row is not None:
-            await self._finish(run, _terminal(run, row))  # ⑮
+        job, bill = run.job, self._bill(run, Outcome.COMPLETED, "ended")
+        try:
+            row = await self.rooms.resolve.settle(job.id, job.attempt, bill)  # ⑭
+        except StoreUnavailable as error:
+            await self._finish(run, Failed(run.sequence + 1, job.attempt, error))
+        else:
+            if row is not None:
+                await self._finish(run, _terminal(run, row))  # ⑮
         await self._acknowledge(run)  # ⑯
 
     async def _conclude_abandoned(self, run: Run, gone: Abandonment) -> None:
-        """The client left: charge what was received. Its gateway died: what it had read, or nothing."""
-        bill = self._bill(run, Outcome.CANCELLED, gone.reason.value)
+        """The client left: charge what was received. Its gateway died: what it had read, or nothing.
+        It was our fault that nobody reads: nothing."""
+        job, resolve = run.job, self.rooms.resolve
+        read = run.output_tokens
         if gone.reason is AbandonReason.OWNER_GONE:
-            read = min(gone.confirmed_tokens, run.output_tokens) if run.job.streamed else 0
-            if read == 0:
-                bill = self._bill(run, Outcome.FAILED, gone.reason.value)
-            else:
-                bill = Bill(run.usage(read), bill.outcome, bill.reason, bill.timings)
-        await self._settle(run, bill)
+            read = min(gone.confirmed_tokens, read) if job.streamed else 0
+        ours = gone.reason in (AbandonReason.OWNER_FAILED, AbandonReason.SHUTDOWN)
+        if ours or (gone.reason is AbandonReason.OWNER_GONE and read == 0):
+            bill = self._bill(run, Outcome.FAILED, gone.reason.value)
+            await resolve.release(job.id, job.attempt, bill)
+        else:
+            bill = self._bill(run, Outcome.CANCELLED, gone.reason.value, output_tokens=read)
+            await resolve.settle_later(job.id, job.attempt, bill)
         await self._acknowledge(run)
 
     async def _conclude_late(self, run: Run) -> None:
@@ -274,58 +299,27 @@ class Worker:
         if fault is not None and not isinstance(fault, EngineFault | Signal):
             report.log.error("task_failed", task=f"generate {job.id}", exc_info=fault)
         again = job.resumable or not run.published
-        if again and job.resume.faults + 1 < MOST_FAULTS:
+        last = run.fault is not None or isinstance(
+            fault, EngineDown
+        )  # trying again changes nothing
+        if again and not last and job.resume.faults + 1 < MOST_FAULTS:
             return await self._return(run, fault=True)
         error = EngineTimeout() if fault is None else EngineFailed()
         return await self._fail(run, Outcome.FAILED, "engine_fault", error)
 
     async def _fail(self, run: Run, outcome: Outcome, reason: str, error: ForebayError) -> None:
-        await self._settle(run, self._bill(run, outcome, reason))
+        bill = self._bill(run, outcome, reason)
+        await self.rooms.resolve.release(run.job.id, run.job.attempt, bill)
         await self._finish(run, Failed(run.sequence + 1, run.job.attempt, error))
         await self._acknowledge(run)
 
     # -- the steps of an ending -------------------------------------------------------------------
 
-    def _bill(self, run: Run, outcome: Outcome, reason: str) -> Bill:
-        return Bill(run.usage(), outcome, reason, run.timings(self.rooms.clock.monotonic()))
-
-    async def _settle(self, run: Run, bill: Bill) -> UsageRow | None:
-        """Charge or release, once. None: a newer attempt has the hold, so this one says no more."""
-        ledger, job = self.rooms.ledger, run.job
-        charged = bill.outcome in (Outcome.COMPLETED, Outcome.CANCELLED)
-        for attempt in range(SETTLE_TRIES):
-            verb = ledger.settle if charged else ledger.release
-            try:
-                row = await verb(job.id, job.attempt, bill)
-            except AlreadyResolved as done:
-                return done.row
-            except StaleAttempt:
-                return None
-            except StoreUnavailable as fault:
-                self.rooms.report.log.error("settle_failed", request_id=job.id, error=str(fault))
-                await asyncio.sleep(RETRY_SECONDS * 2**attempt)
-            else:
-                self.rooms.report.resolved(row)
-                return row
-        await self._give_up(run)
-        return None
-
-    async def _give_up(self, run: Run) -> None:
-        """The store is gone: tell the client, charge nothing, release when the store is back."""
-        error = StoreUnavailable("The ledger cannot be written; this call costs nothing.")
-        await self._finish(run, Failed(run.sequence + 1, run.job.attempt, error))
-        bill = self._bill(run, Outcome.FAILED, "ledger_unavailable")
-        self.rooms.spawn(self._release_later(run, bill), name=f"release {run.job.id}")
-
-    async def _release_later(self, run: Run, bill: Bill) -> None:
-        while True:
-            try:
-                row = await self.rooms.ledger.release(run.job.id, run.job.attempt, bill)
-                return self.rooms.report.resolved(row)
-            except StoreUnavailable:
-                await asyncio.sleep(RETRY_SECONDS * 2**SETTLE_TRIES)
-            except Signal:
-                return None
+    def _bill(
+        self, run: Run, outcome: Outcome, reason: str, output_tokens: int | None = None
+    ) -> Bill:
+        timings = run.timings(self.rooms.clock.monotonic())
+        return Bill(run.usage(output_tokens), outcome, reason, timings)
 
     async def _finish(self, run: Run, event: Finished | Failed) -> None:
         try:

@@ -16,7 +16,14 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 
 from forebay.core.clock import Clock
-from forebay.core.errors import ClientTooSlow, ForebayError, InternalError, ReaderGone, StreamGap
+from forebay.core.errors import (
+    ClientTooSlow,
+    ForebayError,
+    InternalError,
+    ReaderGone,
+    ShuttingDown,
+    StreamGap,
+)
 from forebay.core.event import (
     Abandonment,
     AbandonReason,
@@ -274,4 +281,6 @@ def _text_bytes(event: Delta) -> int:
 def _error(reason: AbandonReason) -> ForebayError:
     if reason is AbandonReason.CLIENT_TOO_SLOW:
         return ClientTooSlow()
+    if reason is AbandonReason.SHUTDOWN:
+        return ShuttingDown()
     return InternalError(f"The stream of this call was abandoned ({reason}).")

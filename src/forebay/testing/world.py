@@ -46,7 +46,9 @@ from forebay.ledger.memory import MemoryLedger
 from forebay.observe import Metrics
 from forebay.pipeline.interactive import InteractivePipeline
 from forebay.pipeline.keeper import Keeper
-from forebay.pipeline.rooms import Reporter, Rooms
+from forebay.pipeline.report import Reporter
+from forebay.pipeline.resolve import Resolver
+from forebay.pipeline.rooms import Rooms
 from forebay.pipeline.worker import Worker
 from forebay.queue import QueueSettings
 from forebay.queue.memory import MemoryQueue
@@ -156,6 +158,7 @@ class Fabric:
             clock=world.clock,
             spawn=spawn,
             report=world.reporter,
+            resolve=Resolver(world.ledger, spawn, world.reporter),
         )
 
 
@@ -235,6 +238,7 @@ class World:
         pipeline = InteractivePipeline(fabric.rooms(self), process=process)
         self.gateways[process] = pipeline
         self.loop.start(process, pipeline.beat_forever())
+        self.loop.start(process, pipeline.be_present_forever())
 
     def _start_worker(self, fabric: Fabric, process: str) -> None:
         engine = ScriptedEngine(ENGINE, SCRIPT, clock=self.clock)

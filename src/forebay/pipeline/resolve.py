@@ -1,0 +1,101 @@
+"""Resolving a hold, whatever the store does: now if it can, else as soon as it can again.
+
+Whoever owns a hold must resolve it exactly once, also when the ledger cannot be written at that
+moment; a hold that its living owner gives up on would be open for ever. So a resolution that meets
+an unavailable store is tried again until it is stored, in the background.
+
+Not here: what is charged (`interactive.py`, `worker.py`, `keeper.py` say settle or release).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from forebay.core.clock import Spawn
+from forebay.core.errors import (
+    AlreadyResolved,
+    ForebayError,
+    StaleAttempt,
+    StoreUnavailable,
+    UnknownHold,
+)
+from forebay.core.hold import Bill
+from forebay.core.usage import UsageRow
+from forebay.ledger import Ledger
+from forebay.pipeline.report import Reporter
+
+FIRST_DELAY_SECONDS = 0.25
+LAST_DELAY_SECONDS = 15.0
+# A client is kept waiting for its charge to be stored this often before it is told that we failed.
+TRIES = 4
+
+Verb = Callable[[str, int, Bill], Awaitable[UsageRow]]
+
+
+class Resolver:
+    """Shared by the gateway, worker and keeper roles of a process."""
+
+    def __init__(self, ledger: Ledger, spawn: Spawn, report: Reporter) -> None:
+        self._ledger = ledger
+        self._spawn = spawn
+        self._report = report
+
+    async def settle(self, hold_id: str, attempt: int, bill: Bill) -> UsageRow | None:
+        """Charge, while somebody waits for the answer. The row, also if it was resolved before.
+
+        None: a newer attempt has the hold, there is none, or the store refused `TRIES` times. In
+        that last case StoreUnavailable is raised instead, and the hold is released in the
+        background: what cannot be stored before the client is told of a failure is free.
+        """
+        for number in range(TRIES):
+            try:
+                return await self._once(self._ledger.settle, hold_id, attempt, bill)
+            except StoreUnavailable:
+                await asyncio.sleep(FIRST_DELAY_SECONDS * 2**number)
+        self._later(self._ledger.release, hold_id, attempt, bill)
+        raise StoreUnavailable("The ledger cannot be written; this call costs nothing.")
+
+    async def settle_later(self, hold_id: str, attempt: int, bill: Bill) -> UsageRow | None:
+        """Charge; nobody waits. None also if the store refused: then it is tried until stored."""
+        return await self._now_or_later(self._ledger.settle, hold_id, attempt, bill)
+
+    async def release(self, hold_id: str, attempt: int, bill: Bill) -> UsageRow | None:
+        """Return the whole hold. None also if the store refused: then it is tried until stored."""
+        return await self._now_or_later(self._ledger.release, hold_id, attempt, bill)
+
+    async def _now_or_later(
+        self, verb: Verb, hold_id: str, attempt: int, bill: Bill
+    ) -> UsageRow | None:
+        try:
+            return await self._once(verb, hold_id, attempt, bill)
+        except StoreUnavailable:
+            self._later(verb, hold_id, attempt, bill)
+            return None
+
+    def _later(self, verb: Verb, hold_id: str, attempt: int, bill: Bill) -> None:
+        self._spawn(self._until_stored(verb, hold_id, attempt, bill), name=f"resolve {hold_id}")
+
+    async def _until_stored(self, verb: Verb, hold_id: str, attempt: int, bill: Bill) -> None:
+        delay = FIRST_DELAY_SECONDS
+        while True:
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, LAST_DELAY_SECONDS)
+            try:
+                await self._once(verb, hold_id, attempt, bill)
+                return
+            except StoreUnavailable:
+                continue
+
+    async def _once(self, verb: Verb, hold_id: str, attempt: int, bill: Bill) -> UsageRow | None:
+        try:
+            row = await verb(hold_id, attempt, bill)
+        except AlreadyResolved as done:
+            return done.row
+        except (StaleAttempt, UnknownHold):
+            return None
+        except ForebayError as fault:
+            self._report.log.error("settle_failed", request_id=hold_id, error=str(fault))
+            raise
+        self._report.resolved(row)
+        return row

@@ -1,0 +1,65 @@
+"""What the SQLite ledger keeps in memory, after the store took something back."""
+
+from __future__ import annotations
+
+import apsw
+import pytest
+
+from forebay.core.hold import Account
+from forebay.core.job import Lane
+from forebay.core.money import PriceTerms
+from forebay.ledger import sqlite_sql
+from forebay.ledger.sqlite_verbs import Verbs
+from forebay.testing.contracts.ledger import SCOPES, ask, bill
+
+
+@pytest.fixture
+def connection() -> apsw.Connection:
+    connection = apsw.Connection(":memory:")
+    connection.execute(sqlite_sql.SCHEMA)
+    return connection
+
+
+@pytest.fixture
+def verbs(connection: apsw.Connection) -> Verbs:
+    verbs = Verbs(connection)
+    for scope in SCOPES:
+        verbs.open_account(Account(scope))
+    verbs.publish_price(PriceTerms("small", Lane.INTERACTIVE, 100, 50, 400))
+    return verbs
+
+
+def test_l10_nobody_is_judged_by_beats_that_could_not_be_written(verbs: Verbs) -> None:
+    """A store that takes something back may have refused beats as well: ages start afresh."""
+    verbs.hold(ask())
+    assert verbs.sweep(0.0, 0.0) == []
+    verbs.forget()
+    assert verbs.sweep(11.0, 0.0) == []
+    assert verbs.sweep(20.0, 0.0) == []
+    assert [row.reason for row in verbs.sweep(21.5, 0.0)] == ["owner_died"]
+
+
+def test_l10_a_sweep_needs_a_store_that_can_be_written(
+    verbs: Verbs, connection: apsw.Connection
+) -> None:
+    """Else, on a full disk, it would go on counting the seconds in which beats fail."""
+    verbs.hold(ask())
+    connection.pragma("query_only", True)
+    with pytest.raises(apsw.ReadOnlyError):
+        verbs.sweep(0.0, 0.0)
+
+
+def test_l5_the_chain_goes_on_from_what_was_committed(
+    verbs: Verbs, connection: apsw.Connection
+) -> None:
+    verbs.hold(ask(1))
+    verbs.hold(ask(2))
+    first = verbs.settle("req_1", 1, bill(3), 0.0)
+    connection.execute("BEGIN")
+    taken_back = verbs.settle("req_2", 1, bill(4), 0.0)
+    connection.execute("ROLLBACK")
+    verbs.forget()
+    second = verbs.settle("req_2", 1, bill(5), 0.0)
+    assert (first.sequence, second.sequence) == (1, 2)
+    assert second.previous_hash == first.hash
+    assert second.hash != taken_back.hash
