@@ -275,7 +275,7 @@ async def play_one(tenancy: Tenancy, clock: FakeClock, verb: tuple[Any, ...]) ->
         case ("advance", seconds):
             return clock.advance(seconds)
         case _:
-            return await tenancy.keys(), await tenancy.organisations()
+            return await tenancy.keys(), await tenancy.organisations(), await tenancy.projects()
 
 
 @settings(

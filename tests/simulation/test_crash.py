@@ -7,7 +7,7 @@ the end (S1-S8, T1, T2, P3). A failure prints the command that replays it.
 from __future__ import annotations
 
 from forebay.core.usage import Outcome
-from forebay.testing.world import Topology, World
+from forebay.testing.world import Scenario, Topology, World
 
 
 def test_one_machine_survives_kills_between_any_two_awaits(seed: int) -> None:
@@ -20,6 +20,14 @@ def test_a_fleet_survives_the_death_of_any_of_its_processes(seed: int) -> None:
     """Goal: the table "Who owns what": gateways, workers and keepers die and freeze on their own."""
     world = World(seed, Topology.FLEET).run()
     assert world.ledger.rows
+
+
+def test_a_store_that_fails_now_and_then_falsifies_nothing(seed: int) -> None:
+    """Goal: a tenth of all ledger operations fail, half of these after they took effect, beside
+    everything else that can happen; every hold is resolved once and failures stay free."""
+    topology = Topology.FLEET if seed % 2 else Topology.MACHINE
+    world = World(seed, topology, Scenario(store_failures=0.1)).run()
+    assert world.ledger.holds
 
 
 def test_the_same_seed_is_the_same_history() -> None:

@@ -52,8 +52,8 @@ class MemoryAdmission(Admission):
         else:
             seconds = verdict.wait_micros / 1_000_000
             raise RateLimited(
-                f"This key may make {limit} calls a minute; the next is possible in "
-                f"{seconds:.1f} s.",
+                f"This key may make {limit} {'call' if limit == 1 else 'calls'} a minute; the next "
+                f"is possible in {seconds:.1f} s.",
                 retry_after_seconds=seconds,
             )
 

@@ -67,7 +67,9 @@ def require_lane(principal: Principal, lane: Lane) -> None:
         lanes = sorted(principal.lanes, key=lambda lane: lane.rank)
         listed = ", ".join(lanes) or "none"
         raise NotAllowed(
-            f"This API key may not use the {lane} lane. Its lanes: {listed}.",
+            f"This API key may not use the {lane} lane. Its lanes: {listed}. Lanes come with the "
+            "plan of the key's organisation, and a key can be limited to some of them: ask whoever "
+            f"runs this server for a plan and a key that have {lane}, or use another lane.",
             param="service_tier",
             code="lane_not_allowed",
         )

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from forebay import __version__
-from forebay.cli import chat, doctor, keys, models, up, usage
+from forebay.cli import budgets, chat, doctor, keys, models, up, usage
 from forebay.cli.failure import explain
 
 HELP_COLUMNS = 80
@@ -34,6 +34,7 @@ def build() -> typer.Typer:
     app.command("up")(up.up)
     app.command("chat")(chat.chat)
     app.add_typer(keys.build(), name="keys")
+    app.add_typer(budgets.build(), name="budgets")
     app.command("usage")(usage.usage)
     app.add_typer(models.build(), name="models")
     app.command("doctor")(doctor.doctor)

@@ -91,10 +91,12 @@ async def _target(settings: Settings, url: str | None, key: str) -> Target:
         root = status["urls"][0]
     except (ControlFailed, IndexError):
         start = desk.hint(settings, "up")
-        raise Failure(
-            f"No server runs on {settings.data_dir}. {desk.elsewhere()} "
-            f"Start one with `{start}`, or name another one's --url."
-        ) from None
+        said = [
+            f"No server runs on {settings.data_dir}.",
+            desk.elsewhere(settings),
+            f"Start one with `{start}`, or name another one's --url.",
+        ]
+        raise Failure(" ".join(filter(None, said))) from None
     return Target(root, key or _own_key(settings), here=True)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import json
 import os
 import platform
 import shutil
@@ -17,6 +18,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
 from importlib.metadata import PackageNotFoundError, version
 from ipaddress import ip_address
 from pathlib import Path
@@ -28,6 +30,7 @@ from forebay import __version__
 from forebay.catalog.download import WeightsError
 from forebay.catalog.fetch import find, verify
 from forebay.cli import desk
+from forebay.cli.screen import counted
 from forebay.config import Settings
 from forebay.core.errors import StoreUnavailable
 from forebay.gateway.control import ControlFailed, call
@@ -37,12 +40,16 @@ from forebay.wiring import fetch_settings
 
 Status = dict[str, Any] | None
 
+DATABASE = "forebay.db"
 FREE_BYTES_WRONG, FREE_BYTES_WARNING = 100 << 20, 1 << 30
 PACKAGES = (
     "openvino-genai", "openvino", "tokenizers", "uvicorn", "starlette", "uvloop", "sqlalchemy",
     "pip",
 )  # fmt: skip
-PRIVATE = ("pepper", desk.CLI_KEY, desk.SOCKET)
+PRIVATE = ("pepper", desk.CLI_KEY, desk.SOCKET, desk.LEDGER, DATABASE)
+# A listener on all addresses is asked at this one.
+LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+ASK_SECONDS, MAX_ANSWER_BYTES = 2.0, 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +62,10 @@ class Finding:
     remedy: str = ""
 
 
-async def server_status(settings: Settings) -> Status:
-    """What the running server says of itself; None if none answers."""
+async def server_status(directory: Path) -> Status:
+    """What the server that owns this directory says of itself; None if none answers."""
     try:
-        answer: Status = await call(settings.data_dir / desk.SOCKET, "status", timeout_seconds=5.0)
+        answer: Status = await call(directory / desk.SOCKET, "status", timeout_seconds=5.0)
     except ControlFailed:
         return None
     return answer
@@ -92,7 +99,7 @@ def server(settings: Settings, status: Status) -> Iterator[Finding]:
         "server",
         "ok",
         f"process {status['pid']} of version {status['version']} on {addresses}, "
-        f"{status['open_calls']} calls open",
+        f"{counted(status['open_calls'], 'call')} open",
     )
     if status["version"] != __version__:
         yield Finding(
@@ -101,7 +108,7 @@ def server(settings: Settings, status: Status) -> Iterator[Finding]:
     for engine in status["engines"]:
         text = (
             f"{engine['model']} is {engine['state']} (process {engine['pid']}, "
-            f"{engine['restarts']} restarts, {engine['running']} running, "
+            f"{counted(engine['restarts'], 'restart')}, {engine['running']} running, "
             f"{status['waiting'][engine['model']]} waiting)"
         )
         if engine["state"] != "ready":
@@ -110,6 +117,16 @@ def server(settings: Settings, status: Status) -> Iterator[Finding]:
             yield Finding("engine", "warning", text, "see `engine_died` in the server's log")
         else:
             yield Finding("engine", "ok", text)
+
+
+def neighbour(settings: Settings, status: Status, other: Status) -> Iterator[Finding]:
+    """Data, and perhaps a server, in ./data, when that is not where somebody told us to look."""
+    if status is not None or desk.data_here(settings) is None:
+        return
+    text = "there is data in ./data, which is not what is examined here"
+    if other is not None:
+        text = f"process {other['pid']} serves ./data, which is not what is examined here"
+    yield Finding("server", "warning", text, "add --data-dir data")
 
 
 async def weights(settings: Settings) -> list[Finding]:
@@ -156,12 +173,12 @@ def stores(settings: Settings, status: Status) -> Iterator[Finding]:
                 "if it is starting, wait; else see its log, or stop it",
             )
             return
-        for name, check in ((desk.LEDGER, _check_ledger), ("forebay.db", _check_database)):
+        for name, check in ((desk.LEDGER, _check_ledger), (DATABASE, _check_database)):
             yield _checked(directory / name, check)
 
 
-def ports(settings: Settings, status: Status) -> Iterator[Finding]:
-    """Whether a server could start now."""
+def ports(settings: Settings, status: Status, other: Status = None) -> Iterator[Finding]:
+    """Whether a server could start now; a port that another Forebay has is nothing broken."""
     if status is not None:
         return
     for name in ("", "admin_"):
@@ -171,7 +188,30 @@ def ports(settings: Settings, status: Status) -> Iterator[Finding]:
             bind(host, port, flag=flag).close()
             yield Finding("ports", "ok", f"{host}:{port or 'any'} is free")
         except PortUnavailable as fault:
-            yield Finding("ports", "wrong", str(fault))
+            if not _is_forebay(host, port):
+                yield Finding("ports", "wrong", str(fault))
+                continue
+            near = other is not None and any(url.endswith(f":{port}") for url in other["urls"])
+            yield Finding(
+                "ports",
+                "warning",
+                f"{host}:{port} is taken by the Forebay of {'./data' if near else 'other data'}",
+                f"{'add --data-dir data' if near else 'name its data with --data-dir'}, "
+                f"or choose another with {flag}",
+            )
+
+
+def _is_forebay(host: str, port: int) -> bool:
+    """Whether a Forebay answers there."""
+    connection = HTTPConnection(LOCAL.get(host, host), port, timeout=ASK_SECONDS)
+    try:
+        connection.request("GET", "/livez")
+        answer = json.loads(connection.getresponse().read(MAX_ANSWER_BYTES))
+        return isinstance(answer, dict) and answer.get("status") == "alive"
+    except (OSError, HTTPException, ValueError):
+        return False
+    finally:
+        connection.close()
 
 
 def disk(settings: Settings) -> Iterator[Finding]:
@@ -189,7 +229,7 @@ def disk(settings: Settings) -> Iterator[Finding]:
 
 
 def permissions(settings: Settings) -> Iterator[Finding]:
-    """Nobody else may read the pepper and the key, nor speak to the control socket."""
+    """Nobody else may read keys and books, nor speak to the control socket."""
     directory = settings.data_dir
     if not directory.exists():
         return

@@ -75,14 +75,28 @@ async def ask(settings: Settings, verb: str, args: Mapping[str, Any] | None = No
 
 
 def _no_data(settings: Settings) -> str:
-    return f"There is no data in {settings.data_dir}: no server was started with it. {elsewhere()}"
+    return (
+        f"There is no data in {settings.data_dir}: no server was started with it. "
+        f"{elsewhere(settings)}"
+    )
 
 
-def elsewhere() -> str:
-    """What to say to somebody who looks in the wrong place."""
-    if (Path("data") / LEDGER).exists():
-        return "Here `make up` keeps it in ./data: add --data-dir data."
+def elsewhere(settings: Settings) -> str:
+    """What to say to somebody who looks in the wrong place; empty where there is data."""
+    if data_here(settings) is not None:
+        return "Here `make up` keeps it in ./data: use --data-dir data."
+    if (settings.data_dir / LEDGER).exists():
+        return ""
     return "If yours is in another place, name it with --data-dir."
+
+
+def data_here(settings: Settings) -> Path | None:
+    """./data, if it has data and nobody has asked for it, nor for another place with data."""
+    here, asked = Path("data").absolute(), settings.data_dir
+    if not (here / LEDGER).exists() or here.resolve() == asked.resolve():
+        return None
+    chosen = "data_dir" in settings.origins and (asked / LEDGER).exists()
+    return None if chosen else here
 
 
 def hint(settings: Settings, *arguments: str) -> str:

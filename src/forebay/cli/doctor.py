@@ -15,7 +15,7 @@ import typer
 from forebay.cli import desk
 from forebay.cli.failure import IT_FAILED
 from forebay.cli.options import AsJson, Config, DataDir
-from forebay.cli.screen import print_json
+from forebay.cli.screen import counted, print_json
 
 if TYPE_CHECKING:
     from forebay.cli.checks import Finding
@@ -42,13 +42,16 @@ def doctor(data_dir: DataDir = None, config: Config = None, as_json: AsJson = Fa
 async def _examine(settings: Settings) -> list[Finding]:
     from forebay.cli import checks
 
-    status = await checks.server_status(settings)
+    status = await checks.server_status(settings.data_dir)
+    here = desk.data_here(settings)
+    other = None if here is None else await checks.server_status(here)
     return [
         *checks.versions(),
         *checks.server(settings, status),
+        *checks.neighbour(settings, status, other),
         *await checks.weights(settings),
         *checks.stores(settings, status),
-        *checks.ports(settings, status),
+        *checks.ports(settings, status, other),
         *checks.disk(settings),
         *checks.permissions(settings),
         *checks.choices(settings),
@@ -81,4 +84,4 @@ def _print(settings: Settings, findings: list[Finding]) -> None:
     counts = {
         level: sum(each.level == level for each in findings) for level in ("wrong", "warning")
     }
-    print(f"\n{counts['wrong']} wrong, {counts['warning']} warnings")
+    print(f"\n{counts['wrong']} wrong, {counted(counts['warning'], 'warning')}")

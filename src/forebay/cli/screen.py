@@ -6,13 +6,15 @@ Not here: what is in them (each command's file).
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
-# A pipe has no width, and a table that is cut or folded is of no use to grep.
-PIPE_COLUMNS = 400
+# A pipe has no width: a table for it is as wide as people's terminals are today.
+PIPE_COLUMNS = 120
+LEAST_COLUMNS = 8  # a name that is cut shorter than this names nothing
 
 
 def print_json(value: Any) -> None:
@@ -33,20 +35,50 @@ def has_colours() -> bool:
     return console.is_terminal and not console.no_color
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table; a heading that begins with `>` is a column of numbers."""
+def print_table(
+    headings: Sequence[str], rows: Iterable[Sequence[object]], *, wide: bool = False
+) -> None:
+    """A table, one line a row; a heading that begins with `>` is a column of numbers.
+
+    Columns whose heading begins with `~` are names that are shortened where the terminal (or
+    COLUMNS) is narrower than the table; `wide` shortens nothing. Nothing is ever folded.
+    """
     from rich import box
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
 
+    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    names = [heading.lstrip(">~") for heading in headings]
+    widths = [max(map(cell_len, column)) for column in zip(names, *cells, strict=True)]
+    if not wide:
+        columns = shutil.get_terminal_size((PIPE_COLUMNS, 24)).columns
+        _narrow(widths, [heading.startswith("~") for heading in headings], columns)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for heading in headings:
-        right = heading.startswith(">")
-        table.add_column(heading.removeprefix(">"), justify="right" if right else "left")
-    for row in rows:
-        table.add_row(*("" if cell is None else str(cell) for cell in row))
-    width = None if sys.stdout.isatty() else PIPE_COLUMNS
-    Console(markup=False, highlight=False, emoji=False, width=width).print(table)
+    for heading, name, width in zip(headings, names, widths, strict=True):
+        justify: Literal["left", "right"] = "right" if heading.startswith(">") else "left"
+        table.add_column(name, justify=justify, width=width, no_wrap=True, overflow="ellipsis")
+    for row in cells:
+        table.add_row(*row)
+    whole = sum(widths) + 2 * len(widths)
+    Console(markup=False, highlight=False, emoji=False, width=whole).print(table)
+
+
+def _narrow(widths: list[int], shortened: Sequence[bool], columns: int) -> None:
+    """Take what is too much from the widest of the columns that may be shortened."""
+    mine = [index for index, may in enumerate(shortened) if may]
+    excess = sum(widths) + 2 * (len(widths) - 1) - columns
+    while excess > 0 and mine:
+        widest = max(mine, key=widths.__getitem__)
+        if widths[widest] <= LEAST_COLUMNS:
+            return
+        widths[widest] -= 1
+        excess -= 1
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 call`, `2 calls`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def local_time(at: float | None) -> str:

@@ -82,8 +82,9 @@ def up(
     if farewell is None:
         say("stopped before it was ready, bye")
         return
-    finished, open_holds = farewell.finished, farewell.open_holds
-    print(f"{finished} finished, {open_holds} holds open, bye", file=sys.stderr, flush=True)
+    broken_off = f"{farewell.broken_off} broken off, " if farewell.broken_off else ""
+    words = f"{farewell.finished} finished, {broken_off}{farewell.open_holds} holds open, bye"
+    print(words, file=sys.stderr, flush=True)
 
 
 def _run(settings: Settings, terminal: Terminal) -> Farewell | None:
@@ -185,7 +186,11 @@ def announcement(ready: Ready, settings: Settings) -> str:
     key = (
         ["API key, shown once:", ready.api_key]
         if ready.api_key
-        else [f"API key: $FOREBAY_API_KEY. Make another: {desk.hint(settings, 'keys', 'create')}"]
+        else [
+            "API key: use the key from the first start (shown once), or make one: "
+            + desk.hint(settings, "keys", "create"),
+            "Then, for the command below: export FOREBAY_API_KEY=…",
+        ]
     )
     return "\n".join(
         [

@@ -65,7 +65,7 @@ class UsageRow:
 
 @dataclass(frozen=True, slots=True)
 class UsageTotal:
-    """Sums over a group of usage rows; `group` is the key id, model or UTC day."""
+    """Sums over a group of usage rows; `group` is a scope's id, a model or a UTC day."""
 
     group: str
     calls: int

@@ -17,6 +17,7 @@ was resumed at or behind k (k = 0 always strikes).
     hang_at=k       this call says nothing more; others go on
     duplicate_at=k  the last token is sent again (k > 0)
     kv_exhausted_at=k  no KV memory for token k (E9)
+    alien_at=k      token k is an id that the vocabulary does not have
     overlong=k      k tokens more than asked for, and no end before them (E3)
     drop_usage=1    the end comes without the engine's own count
 
@@ -34,6 +35,7 @@ from typing import Any, NamedTuple
 
 IM_START, IM_END, END_OF_TEXT = 256, 257, 258
 VOCABULARY = 259
+ALIEN = 100_000
 _MARKER = (IM_START, *b"assistant\n")
 _DIRECTIVE = re.compile(r"\[\[script\b(.*?)\]\]", re.DOTALL)
 _WORDS = (
@@ -60,6 +62,7 @@ class Script:
     kv_exhausted_at: int | None = None
     overlong: int = 0
     drop_usage: int = 0
+    alien_at: int | None = None
 
 
 _NUMBERS = frozenset(Script.__slots__) - {"text"}
@@ -123,6 +126,8 @@ class Performance:
 
     def token(self, position: int) -> int:
         """The token at this position of the output; there is one for every position."""
+        if position == self.script.alien_at:
+            return ALIEN
         if self.script.text:
             return self.script.text[position % len(self.script.text)]
         while len(self._made) <= position:

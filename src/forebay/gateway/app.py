@@ -13,7 +13,7 @@ Not here: what the resources do (one file each).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -30,6 +30,31 @@ from forebay.gateway.services import GatewaySettings, Services
 _SLASHES = re.compile(r"/{2,}")
 _PREFIX = "/v1"
 _PATH_CHARACTERS = 100
+# First parts of OpenAI's other paths: with or without /v1, a client that asks for one of these has
+# found the API, and is told that the endpoint is missing, not that its base URL is wrong.
+_UNBUILT = frozenset(
+    ("assistants", "audio", "batches", "completions", "containers", "conversations", "embeddings",
+     "evals", "files", "fine_tuning", "images", "moderations", "organization", "realtime",
+     "responses", "threads", "uploads", "vector_stores", "videos")
+)  # fmt: skip
+_HEALTH = "Health is at GET /livez (the process answers) and GET /readyz (calls can be served)."
+_DOCUMENTATION = "The documentation is in docs/reference of the source, not on the server."
+# What people try first, and where it is instead.
+_POINTERS = {
+    "/health": _HEALTH,
+    "/healthz": _HEALTH,
+    "/live": _HEALTH,
+    "/ready": _HEALTH,
+    "/ping": _HEALTH,
+    "/status": _HEALTH,
+    "/docs": _DOCUMENTATION,
+    "/redoc": _DOCUMENTATION,
+    "/openapi.json": _DOCUMENTATION,
+    "/metrics": "Metrics are at GET /metrics of the admin listener (setting admin_port).",
+}
+
+# What a path that leads nowhere is answered with, after "There is nothing at …".
+Hint = Callable[[str], str]
 
 
 def build_public(services: Services, settings: GatewaySettings) -> ASGIApp:
@@ -45,7 +70,7 @@ def build_public(services: Services, settings: GatewaySettings) -> ASGIApp:
         Route("/v1", Methods(responder, get=Index(responder))),
         Route("/", Methods(responder, get=Index(responder))),
     ]
-    return Front(routes, responder, services.ids)
+    return Front(routes, responder, services.ids, lambda path: _public_hint(path, routes))
 
 
 def build_admin(services: Services) -> ASGIApp:
@@ -56,7 +81,30 @@ def build_admin(services: Services) -> ASGIApp:
         Route("/livez", Methods(responder, get=Live(responder))),
         Route("/readyz", Methods(responder, get=Ready(services, responder))),
     ]
-    return Front(routes, responder, services.ids)
+    return Front(routes, responder, services.ids, lambda _: _admin_hint(routes))
+
+
+def _public_hint(path: str, routes: Sequence[Route]) -> str:
+    pointer = _POINTERS.get(path.removeprefix(_PREFIX))
+    if pointer is not None:
+        return pointer
+    if path.startswith(f"{_PREFIX}/"):
+        api = [route for route in routes if route.path.startswith(f"{_PREFIX}/")]
+        return f"This endpoint is not supported. The API has {_listed(api)}."
+    return "An OpenAI client's base_url should end in /v1: this server's address + /v1."
+
+
+def _admin_hint(routes: Sequence[Route]) -> str:
+    return f"This is the admin listener. It has {_listed(routes)}; the API is on the other one."
+
+
+def _listed(routes: Sequence[Route]) -> str:
+    """Method and path of each, but for those that are one item of a listed path."""
+    return ", ".join(
+        f"{route.endpoint.methods[0]} {route.path}"
+        for route in routes
+        if "{" not in route.path and isinstance(route.endpoint, Methods)
+    )
 
 
 class Methods:
@@ -68,13 +116,14 @@ class Methods:
         self._responder = responder
         handlers = {"GET": get, "HEAD": get, "POST": post}
         self._handlers = {name: handler for name, handler in handlers.items() if handler}
+        self.methods = tuple(self._handlers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         handler = self._handlers.get(scope["method"])
         if handler is not None:
             await handler(scope, receive, send)
             return
-        allowed = ", ".join(self._handlers)
+        allowed = ", ".join(self.methods)
         error = MethodNotAllowed(
             f"{scope['path'][:_PATH_CHARACTERS]} does not take {scope['method']}, only {allowed}."
         )
@@ -84,12 +133,15 @@ class Methods:
 class Front:
     """The outermost callable of an application."""
 
-    def __init__(self, routes: Sequence[Route], responder: Responder, ids: IdSource) -> None:
-        self._router = Router(routes, redirect_slashes=False, default=Nothing())
+    def __init__(
+        self, routes: Sequence[Route], responder: Responder, ids: IdSource, hint: Hint
+    ) -> None:
+        self._router = Router(routes, redirect_slashes=False, default=Nothing(hint))
         self._responder = responder
         self._ids = ids
         roots = (route.path.split("/") for route in routes)
-        self._api = frozenset(parts[2] for parts in roots if parts[1] == "v1" and len(parts) > 2)
+        api = frozenset(parts[2] for parts in roots if parts[1] == "v1" and len(parts) > 2)
+        self._api = api | _UNBUILT if api else api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -128,9 +180,10 @@ class Front:
 class Nothing:
     """Where no route leads. Raises; `Front` answers."""
 
+    def __init__(self, hint: Hint) -> None:
+        self._hint = hint
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope["path"][:_PATH_CHARACTERS]
-        raise NotFound(
-            f"There is nothing at {scope['method']} {path}. An OpenAI client's base_url should "
-            "end in /v1, as in http://127.0.0.1:8080/v1."
-        )
+        path: str = scope["path"]
+        shown = path if len(path) <= _PATH_CHARACTERS else path[:_PATH_CHARACTERS] + "…"
+        raise NotFound(f"There is nothing at {scope['method']} {shown}. {self._hint(path)}")

@@ -5,19 +5,24 @@ Not here: whether the key is any good (`forebay.tenancy`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from forebay.core.errors import InvalidKey
 
 # Ours have 47 characters; anything much longer is not worth a hash.
 MAX_SECRET_CHARACTERS = 512
+# Where other services take a key.
+_ELSEWHERE = (b"x-api-key", b"api-key")
 _HOW = "Send it in a header: 'Authorization: Bearer fbk_live_…'."
 
 
-def bearer(headers: Iterable[tuple[bytes, bytes]]) -> str:
+def bearer(headers: Sequence[tuple[bytes, bytes]]) -> str:
     """The secret. Raises InvalidKey, never repeating what was sent."""
     found = [value for name, value in headers if name == b"authorization"]
     if not found:
+        for name, _ in headers:
+            if name in _ELSEWHERE:
+                raise InvalidKey(f"An API key in the header {name.decode()} is not read. {_HOW}")
         raise InvalidKey(f"You did not provide an API key. {_HOW}")
     if len(found) > 1:
         raise InvalidKey(f"The request has {len(found)} Authorization headers. Send exactly one.")

@@ -11,6 +11,7 @@ Not here: what the object means (`request.py`).
 from __future__ import annotations
 
 import asyncio
+import codecs
 import re
 from typing import Any
 
@@ -26,6 +27,7 @@ MAX_DEPTH = 32
 
 _decoder = msgspec.json.Decoder()
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
+_TOO_MANY_OPEN = b"[" * (MAX_DEPTH + 1)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _LONE_SURROGATE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
@@ -82,9 +84,15 @@ def _too_large(size: int, limit: int) -> RequestTooLarge:
 
 
 def decode_object(body: bytes) -> dict[str, Any]:
-    """The JSON object that the body is. Raises InvalidRequest saying what it is instead."""
+    """The JSON object that the body is. Raises InvalidRequest saying what it is instead.
+
+    A byte order mark before it is ignored, as RFC 8259 allows: some editors write one.
+    """
+    body = body.removeprefix(codecs.BOM_UTF8)
     outside = _outside_strings(body)
     brackets = outside.translate(_BRACKETS, _NOT_BRACKETS)
+    if _TOO_MANY_OPEN in brackets:
+        raise _too_deep()
     if outside.count(b",") >= MAX_VALUES or len(brackets) > 2 * MAX_VALUES:
         raise _too_many()
     try:
@@ -150,6 +158,12 @@ def _undecodable(body: bytes, fault: str) -> InvalidRequest:
             "character, or none.",
             code="invalid_unicode",
         )
+    if "out of range" in fault:  # what follows in the fault is a path that only its parser reads
+        return InvalidRequest(
+            "The request body has a number that is out of range: at most 1.8e308, and integers of "
+            "at most 4300 digits, can be read.",
+            code="invalid_json",
+        )
     return InvalidRequest(
         f"The request body is not valid JSON ({fault}). Check for trailing commas, single quotes, "
         "NaN, or text before or after the object.",
@@ -165,5 +179,6 @@ def _too_many() -> InvalidRequest:
 
 def _too_deep() -> InvalidRequest:
     return InvalidRequest(
-        f"The request body is nested more than {MAX_DEPTH} levels deep.", code="invalid_json"
+        f"The request body is nested more than {MAX_DEPTH} levels deep. Send it flatter.",
+        code="invalid_json",
     )

@@ -46,8 +46,6 @@ from forebay.gateway.services import GatewaySettings, KeepAlive, Services
 from forebay.gateway.sse import COMMENT, DONE, HEADERS, ChunkWriter, StreamHead, error_event
 from forebay.gateway.watch import ClientWatch
 
-ABORT = "forebay.abort"  # where the connection offers to be cut off (`protocol.py`)
-
 # x-forebay-ignored stays small whatever is sent.
 _NAMES_SHOWN, _NAME_CHARACTERS = 20, 64
 _UNSAFE_IN_HEADER = re.compile(r"[^A-Za-z0-9_.\[\]-]")
@@ -331,35 +329,18 @@ class StreamedAnswer:
                     if not self._opened:
                         await self._open()
             return now + settings.keep_alive_seconds
-        if self._lock.locked():
-            stuck_until = self._last_sent_at + settings.slow_client_seconds
-            if now < stuck_until:
-                return stuck_until
-            self._cut_off()
-            return None
-        if now < self._last_sent_at + settings.keep_alive_seconds:
-            return self._last_sent_at + settings.keep_alive_seconds
-        return await self._sign_of_life(now)
+        due = self._last_sent_at + settings.keep_alive_seconds
+        if now < due:
+            return due
+        if not self._lock.locked():  # else what waits for the client will be the sign
+            await self._sign_of_life()
+        return self._loop.time() + settings.keep_alive_seconds
 
-    async def _sign_of_life(self, now: float) -> float | None:
-        settings = self._x.settings
-        writer = self._writer
+    async def _sign_of_life(self) -> None:
+        settings, writer = self._x.settings, self._writer
         if settings.keep_alive is not KeepAlive.OFF and not self._ended and writer is not None:
             chunk = settings.keep_alive is KeepAlive.CHUNK and self._introduced
-            try:
-                async with asyncio.timeout(settings.slow_client_seconds):
-                    await self._write(writer.nothing(0) if chunk else COMMENT)
-            except TimeoutError:
-                self._cut_off()
-                return None
-        return now + settings.keep_alive_seconds
-
-    def _cut_off(self) -> None:
-        """The client takes no bytes: what waits for it would wait for ever."""
-        abort = self._x.scope.get(ABORT)
-        if abort is not None:
-            abort()
-        self._watch.cut_off()
+            await self._write(writer.nothing(0) if chunk else COMMENT)
 
 
 async def _each(bunches: AsyncIterator[list[CallEvent]]) -> AsyncIterator[CallEvent]:

@@ -53,6 +53,10 @@ class Administration(Protocol):
     @property
     def revoke_key(self) -> Method: ...
     @property
+    def set_budget(self) -> Method: ...
+    @property
+    def list_budgets(self) -> Method: ...
+    @property
     def usage(self) -> Method: ...
     @property
     def usage_totals(self) -> Method: ...
@@ -230,6 +234,8 @@ def verbs(administration: Administration) -> dict[str, Callable[[dict[str, Any]]
         "keys.create": administration.create_key,
         "keys.list": administration.list_keys,
         "keys.revoke": administration.revoke_key,
+        "budgets.set": administration.set_budget,
+        "budgets.list": administration.list_budgets,
         "usage": administration.usage,
         "usage.totals": administration.usage_totals,
         "models": administration.models,

@@ -13,6 +13,7 @@ Not here: what went wrong (`forebay.core.errors`), sending the answer (`respond.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from forebay.core.errors import (
@@ -42,6 +43,7 @@ from forebay.core.errors import (
     TooManyOpenCalls,
     UnsupportedParameter,
 )
+from forebay.gateway.body import MAX_DEPTH, MAX_VALUES
 from forebay.gateway.schema import WireError
 
 Headers = list[tuple[bytes, bytes]]
@@ -92,7 +94,10 @@ TABLE: dict[type[ForebayError], Row] = {
 
 # The codes of InvalidRequest that the gateway itself uses; other rooms add none of their own.
 INVALID_REQUEST_CODES = {
-    "invalid_json": "The body is not JSON, is nested too deeply, or repeats a key.",
+    "invalid_json": (
+        f"The body is not JSON, is nested more than {MAX_DEPTH} levels deep, has more than "
+        f"{MAX_VALUES:,} values, has a number out of range, or repeats a key."
+    ),
     "invalid_unicode": "The body is not UTF-8, or has half of a surrogate pair.",
     "unsupported_content_encoding": "The body is compressed; send it as it is.",
     "invalid_type": "A value has another JSON type than the field takes.",
@@ -108,6 +113,42 @@ INVALID_REQUEST_CODES = {
     "empty_array": "An empty array where elements are needed.",
     "array_above_max_length": "Too many elements.",
 }
+
+# The codes of NotAllowed.
+NOT_ALLOWED_CODES = {
+    "not_allowed": "This API key may not do that.",
+    "lane_not_allowed": (
+        "The key may not use the lane that `service_tier` asks for: its plan does not have it, or "
+        "the key is limited to others."
+    ),
+    "plan_not_configured": "The plan of the key's organisation is missing in the settings.",
+}
+
+# Answers that are not made from an error class: status, code, type, headers, meaning.
+OTHER_ANSWERS = (
+    (400, "invalid_http", _CALLER, "`connection: close`", "The request is not valid HTTP/1.1."),
+    (
+        408,
+        "request_timeout",
+        _CALLER,
+        "`connection: close`",
+        "The request's head did not arrive in time.",
+    ),
+    (
+        431,
+        "request_head_too_large",
+        _CALLER,
+        "`connection: close`",
+        "The request line and headers are too many bytes, or too many lines.",
+    ),
+    (
+        503,
+        "not_ready",
+        _SERVER,
+        "`retry-after`, `retry-after-ms`",
+        "Of GET /readyz only: calls cannot be served now; `reasons` lists why.",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,16 +208,23 @@ def markdown() -> str:
         meaning = (kind.__doc__ or "").strip().split("\n")[0]
         lines.append(f"| {row.status} | {code} | `{row.type}` | {headers} | {meaning} |")
     lines += [
+        f"| {status} | `{code}` | `{kind}` | {headers} | {meaning} |"
+        for status, code, kind, headers, meaning in OTHER_ANSWERS
+    ]
+    lines += ["", "403 has one of these codes:", "", *_codes(NOT_ALLOWED_CODES)]
+    lines += [
         "",
-        "403 has the code `not_allowed` unless the message is about something more special.",
         "400 of an invalid request has one of these codes; `param` is the path of the value",
         "(such as `messages[2].content[0].type`):",
         "",
-        "| code | meaning |",
-        "|---|---|",
+        *_codes(INVALID_REQUEST_CODES),
     ]
-    lines += [f"| `{code}` | {meaning} |" for code, meaning in INVALID_REQUEST_CODES.items()]
     return "\n".join(lines) + "\n"
+
+
+def _codes(meanings: Mapping[str, str]) -> list[str]:
+    rows = [f"| `{code}` | {meaning} |" for code, meaning in meanings.items()]
+    return ["| code | meaning |", "|---|---|", *rows]
 
 
 def _documented_headers(kind: type[ForebayError], row: Row) -> list[str]:

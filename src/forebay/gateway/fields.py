@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 from forebay.core.errors import UnsupportedParameter
 
 
@@ -38,12 +40,30 @@ NOTHING: tuple[Any, ...] = (False, 0, "", [], {})
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field: `note` is its documentation, `harmless` the values of a refused one that pass."""
+    """One field: `note` is its documentation, of a refused one the reason; `harmless` are the
+    values of a refused one that pass."""
 
     name: str
     kind: Kind
     note: str
     harmless: tuple[Any, ...] = ()
+
+    @property
+    def takes_nothing(self) -> bool:
+        """Whether everything that spells "not used" passes."""
+        return all(value in self.harmless for value in NOTHING)
+
+    def special(self) -> list[str]:
+        """The harmless values that are this field's own, as JSON."""
+        skipped = NOTHING if self.takes_nothing else ("",)
+        return [msgspec.json.encode(v).decode() for v in self.harmless if v not in skipped]
+
+    def instead(self) -> str:
+        """What may be sent instead of a refused value."""
+        values = ["null", *self.special()]
+        if self.takes_nothing:
+            values.append("a value that asks for nothing (false, 0, or anything empty)")
+        return ", ".join(values[:-1]) + " or " + values[-1] if values[1:] else values[0]
 
 
 def _supported(name: str, note: str) -> Field:
@@ -64,7 +84,8 @@ MAX_STOP_CHARACTERS = 256
 MAX_MODEL_CHARACTERS = 256
 MAX_OUTPUT_TOKENS = 2**31 - 1
 
-_PENALTY = "number; 0 is accepted"
+_VLLM = "an extension of vLLM's"
+_PENALTY = "penalties are not built yet"
 _GUIDED = "vLLM's constrained decoding"
 _TEMPLATE = "vLLM's way into the prompt; the model's own template is used as it is"
 _LOGPROBS = "probabilities are not reported"
@@ -83,7 +104,11 @@ _SUPPORTED_FIELDS = (
         "include_usage; continuous_usage_stats (usage so far on every chunk); other keys are "
         "ignored, and so is all of it without `stream`",
     ),
-    _supported("max_completion_tokens", f"1 to {MAX_OUTPUT_TOKENS}; with max_tokens: the smaller"),
+    _supported(
+        "max_completion_tokens",
+        f"1 to {MAX_OUTPUT_TOKENS}; with max_tokens: the smaller; lowered to the "
+        "model's or key's maximum",
+    ),
     _supported("max_tokens", "the older name of max_completion_tokens"),
     _supported("temperature", "0 to 2; 0 is greedy"),
     _supported("top_p", "above 0, at most 1"),
@@ -108,49 +133,49 @@ _REFUSED_FIELDS = (
     _refused("tool_choice", "as tools", ("none", "auto", *NOTHING)),
     _refused("functions", "the older name of tools"),
     _refused("function_call", "the older name of tool_choice", ("none", "auto", *NOTHING)),
-    _refused("response_format", "only text", ({"type": "text"}, *NOTHING)),
+    _refused("response_format", "only plain text is built", ({"type": "text"}, *NOTHING)),
     _refused("logprobs", _LOGPROBS, (False,)),
     _refused("top_logprobs", _LOGPROBS, (0,)),
     _refused("presence_penalty", _PENALTY),
     _refused("frequency_penalty", _PENALTY),
-    _refused("repetition_penalty", "vLLM's; 1 is accepted", (1, "")),
-    _refused("length_penalty", "vLLM's, of beam search; 1 is accepted", (1, "")),
-    _refused("min_p", "vLLM's; 0 is accepted"),
-    _refused("logit_bias", "an empty object is accepted"),
+    _refused("repetition_penalty", _VLLM, (1, "")),
+    _refused("length_penalty", "beam search is not built", (1, "")),
+    _refused("min_p", _VLLM),
+    _refused("logit_bias", "the engines here cannot do it"),
     _refused("audio", "text only"),
     _refused("modalities", "text only", (["text"], *NOTHING)),
-    _refused("prediction", "predicted outputs"),
+    _refused("prediction", "predicted outputs are not built"),
     _refused("moderation", "no moderation is applied"),
     _refused("web_search_options", "no web search"),
     _refused("reasoning_effort", "the models here do not reason", ("none", "")),
-    _refused("verbosity", "medium is accepted", ("medium", "")),
+    _refused("verbosity", "the models here have no such setting", ("medium", "")),
     _refused("thinking_token_budget", "vLLM's; the models here do not reason", ()),
-    _refused("best_of", "1 is accepted", (1, "")),
-    _refused("use_beam_search", "vLLM's"),
-    _refused("min_tokens", "vLLM's; 0 is accepted"),
+    _refused("best_of", "one answer is generated, and no other to choose from", (1, "")),
+    _refused("use_beam_search", "beam search is not built"),
+    _refused("min_tokens", _VLLM),
     _refused("stop_token_ids", "vLLM's; use stop"),
     _refused("include_stop_str_in_output", "vLLM's; stop strings are never part of the answer"),
-    _refused("bad_words", "vLLM's"),
-    _refused("allowed_token_ids", "vLLM's"),
-    _refused("logits_processors", "vLLM's"),
-    _refused("skip_special_tokens", "vLLM's; true is accepted", (True, "")),
-    _refused("spaces_between_special_tokens", "vLLM's; true is accepted", (True, "")),
+    _refused("bad_words", _VLLM),
+    _refused("allowed_token_ids", _VLLM),
+    _refused("logits_processors", _VLLM),
+    _refused("skip_special_tokens", _VLLM, (True, "")),
+    _refused("spaces_between_special_tokens", _VLLM, (True, "")),
     _refused("truncate_prompt_tokens", "vLLM's; a prompt is never cut silently", ()),
-    _refused("prompt_logprobs", "vLLM's", ()),
-    _refused("logprob_token_ids", "vLLM's"),
-    _refused("return_tokens_as_token_ids", "vLLM's"),
-    _refused("return_token_ids", "vLLM's"),
-    _refused("return_prompt_text", "vLLM's"),
-    _refused("echo", "vLLM's"),
-    _refused("add_generation_prompt", "vLLM's; true is accepted", (True, "")),
-    _refused("continue_final_message", "vLLM's"),
-    _refused("add_special_tokens", "vLLM's"),
-    _refused("documents", "vLLM's"),
+    _refused("prompt_logprobs", _VLLM, ()),
+    _refused("logprob_token_ids", _VLLM),
+    _refused("return_tokens_as_token_ids", _VLLM),
+    _refused("return_token_ids", _VLLM),
+    _refused("return_prompt_text", _VLLM),
+    _refused("echo", _VLLM),
+    _refused("add_generation_prompt", _VLLM, (True, "")),
+    _refused("continue_final_message", _VLLM),
+    _refused("add_special_tokens", _VLLM),
+    _refused("documents", _VLLM),
     _refused("chat_template", _TEMPLATE),
     _refused("chat_template_kwargs", _TEMPLATE),
     _refused("media_io_kwargs", "vLLM's; text only"),
     _refused("mm_processor_kwargs", "vLLM's; text only"),
-    _refused("prompt_embeds", "vLLM's"),
+    _refused("prompt_embeds", _VLLM),
     _refused("structured_outputs", _GUIDED),
     _refused("guided_json", _GUIDED),
     _refused("guided_regex", _GUIDED),
@@ -159,12 +184,12 @@ _REFUSED_FIELDS = (
     _refused("guided_decoding_backend", _GUIDED),
     _refused("guided_whitespace_pattern", _GUIDED),
     _refused("structural_tag", _GUIDED),
-    _refused("repetition_detection", "vLLM's"),
-    _refused("watermarking", "vLLM's"),
-    _refused("vllm_xargs", "vLLM's"),
-    _refused("kv_transfer_params", "vLLM's"),
-    _refused("ec_transfer_params", "vLLM's"),
-    _refused("priority", "vLLM's; 0 is accepted, use service_tier"),
+    _refused("repetition_detection", _VLLM),
+    _refused("watermarking", _VLLM),
+    _refused("vllm_xargs", _VLLM),
+    _refused("kv_transfer_params", _VLLM),
+    _refused("ec_transfer_params", _VLLM),
+    _refused("priority", "vLLM's; use service_tier"),
 )
 
 _IGNORED_FIELDS = (
@@ -218,8 +243,8 @@ def screen(
             unheard.append(path + name)
         elif field.kind is Kind.REFUSED and not (value is None or value in field.harmless):
             raise UnsupportedParameter(
-                f"{path}{name} would change the answer and is not supported ({field.note}). "
-                "Remove it, or send null.",
+                f"{path}{name} would change the answer and is not supported: {field.note}. "
+                f"Remove it, or send {field.instead()}.",
                 param=path + name,
             )
     return unheard
@@ -236,7 +261,15 @@ def markdown() -> str:
         "",
         "A refused field gets 400 `unsupported_parameter` with `param` set to its path, except",
         "for values that ask for nothing: null, false, 0, an empty string, array or object,",
-        "unless the note says otherwise.",
+        "unless the note says which values are accepted instead.",
+        "",
+        "A maximum above the model's or the API key's own is lowered to that, not refused: an answer",
+        "that is cut there has the `finish_reason` `length`. One that does not fit the model's",
+        "context is refused with `context_length_exceeded`.",
+        "",
+        "Of the headers only those listed in [http.md](http.md) are read. All others are ignored;",
+        "for now `Idempotency-Key` is too, so a request that is sent twice is served, and charged,",
+        "twice.",
         "",
     ]
     for title, table in (("Fields", FIELDS), ("Fields of a message", MESSAGE_FIELDS)):
@@ -247,4 +280,11 @@ def markdown() -> str:
 
 
 def _rows(fields: Iterable[Field]) -> list[str]:
-    return [f"| `{field.name}` | {field.kind} | {field.note} |" for field in fields]
+    return [f"| `{field.name}` | {field.kind} | {_documented(field)} |" for field in fields]
+
+
+def _documented(field: Field) -> str:
+    if field.kind is not Kind.REFUSED or field.harmless == NOTHING:
+        return field.note
+    also = "also accepted" if field.takes_nothing else "accepted"
+    return f"{field.note}; {also}: {', '.join(f'`{v}`' for v in field.special()) or 'only null'}"

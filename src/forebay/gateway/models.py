@@ -45,7 +45,9 @@ class GetModel:
             if name == card.id or name in card.aliases:
                 await self._responder.json(scope, send, _wire(card))
                 return
-        known = ", ".join(card.id for card in cards[:_NAMES_SHOWN]) or "none"
+        names = [known for card in cards for known in (card.id, *card.aliases)]
+        shown = names[:_NAMES_SHOWN] + ["…"] * (len(names) > _NAMES_SHOWN)
+        known = ", ".join(shown) or "none"
         raise ModelNotFound(
             f"There is no model {name[:_NAME_CHARACTERS]!r}, or this key may not use it. "
             f"Models that it may use: {known}."

@@ -3,9 +3,12 @@
 Added to uvicorn's:
 - the head of a request is bounded in bytes, lines and time; 431 and 408, in our error shape;
 - what cannot be parsed as HTTP gets 400 in our error shape and the connection is closed;
+- an Upgrade is ignored: what follows the head is the body that the head declares, never a request;
 - a request body that nobody reads (its request was refused) is swallowed up to a bound, so that
   the client gets to see the refusal, and no further;
-- the connection can be cut off (`forebay.abort` in the scope) when a client takes no bytes.
+- a client that takes no byte of what waits for it, for `slow_client_seconds`, is cut off, whatever
+  the answer is and also while the connection closes; its request sees the client leave;
+- whoever answers learns that the client has left although more of its requests wait behind.
 
 Not here: limits of bodies that are read (`body.py`), routes.
 """
@@ -14,13 +17,14 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
-from typing import Any, ClassVar, cast
+from typing import ClassVar
 
+import httptools
 import msgspec
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from forebay.core.clock import IdSource
-from forebay.gateway.chat import ABORT
 from forebay.gateway.schema import ErrorAnswer, WireError
 from forebay.gateway.services import GatewaySettings
 
@@ -40,18 +44,52 @@ class Connection(HttpToolsProtocol):
     ids: ClassVar[IdSource]
 
     _head_timer: asyncio.TimerHandle | None = None
+    _stall_timer: asyncio.TimerHandle | None = None
     _head_begun = False
+    _in_body = False
     _head_bytes = 0
     _unread_bytes = 0
     _refusal: tuple[int, str, str] | None = None
+    # The request being answered. uvicorn's `cycle` is the one that was read last.
+    _running: RequestResponseCycle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # Any byte that the kernel does not take pauses writing, so that no client can hold a
+        # connection with a rest that is smaller than a buffer.
+        transport.set_write_buffer_limits(high=0)
         self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
+        self._stop_stall_timer()
+        self.pipeline.clear()
+        if self._running is not None:
+            self._leave(self._running)
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """Finish the answer that is under way; what was pipelined behind it was not begun."""
+        if self._running is not None:
+            self._running.keep_alive = False
+        super().shutdown()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._start_stall_timer()
+
+    def resume_writing(self) -> None:
+        self._stop_stall_timer()
+        super().resume_writing()
+
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        unread: bytes | memoryview = data
+        try:
+            while unread:
+                unread = self._parse(unread)
+        except httptools.HttpParserError:
+            self.send_400_response("This is not a valid HTTP/1.1 request.")
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -59,7 +97,6 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = self._unread_bytes = 0
         if self._head_timer is None:
             self._start_head_timer()
-        cast(dict[str, Any], self.scope)[ABORT] = self.transport.abort
 
     def on_url(self, url: bytes) -> None:
         self._count(len(url))
@@ -67,15 +104,26 @@ class Connection(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._count(len(name) + len(value) + 4)
+        if not self._head_begun:
+            return  # A trailer: nobody checked it as a header, so it must not become one.
         if len(self.headers) >= self.settings.max_headers:
             raise self._refuse(
                 431, "request_head_too_large", f"More than {self.settings.max_headers} headers."
             )
+        if name.lower() == b"transfer-encoding" and value.strip().lower() != b"chunked":
+            raise self._refuse(
+                400, "invalid_http", "The only Transfer-Encoding that is understood is chunked."
+            )
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                raise self._refuse(400, "invalid_http", "This is no proxy: CONNECT is refused.")
+            return  # `_parse` reads this head again.
         self._stop_head_timer()
         self._head_begun = False
+        self._in_body = True
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -86,17 +134,60 @@ class Connection(HttpToolsProtocol):
             return
         super().on_body(body)
 
+    def on_message_complete(self) -> None:
+        if self._in_body:
+            self._in_body = False
+            super().on_message_complete()
+
     def send_400_response(self, msg: str) -> None:
         """Refuse what the parser refused, or what made us stop it. The connection ends."""
         status, code, message = self._refusal or (400, "invalid_http", msg)
-        answering = self.cycle is not None and not self.cycle.response_complete
-        if answering:
-            # Bytes of an answer may be under way; anything written now would be read as part of it.
-            self.transport.close()
-            return
         self._stop_head_timer()
-        self.transport.write(self._error_response(status, code, message))
+        if self._may_refuse():
+            self.transport.write(self._error_response(status, code, message))
+            if self._running is not None:
+                self._leave(self._running)
         self.transport.close()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _parse(self, data: bytes | memoryview) -> bytes | memoryview:
+        """Feed the parser; answers what it left because a head asked for an upgrade."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._read_head_again()
+            return memoryview(data)[upgrade.args[0] :]
+        return b""
+
+    def _read_head_again(self) -> None:
+        """Go on with a parser that has read the same head without its Upgrade.
+
+        The one that has seen it takes what follows for another protocol, even a declared body,
+        and then for requests.
+        """
+        version = self.parser.get_http_version().encode()
+        lines = [self.parser.get_method() + b" " + self.url + b" HTTP/" + version]
+        lines += [name + b": " + value for name, value in self.headers if name != b"upgrade"]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        self.parser.feed_data(b"\r\n".join([*lines, b"", b""]))
+
+    def _may_refuse(self) -> bool:
+        """Whether what is written now would be read as the answer to what is refused."""
+        running = self._running
+        if self._in_body:
+            return running is self.cycle and not self.cycle.response_started
+        return running is None or running.response_complete
+
+    @staticmethod
+    def _leave(cycle: RequestResponseCycle) -> None:
+        """Whoever answers this request finds the client gone."""
+        if not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
 
     def _count(self, size: int) -> None:
         self._head_bytes += size
@@ -117,6 +208,26 @@ class Connection(HttpToolsProtocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+    def _start_stall_timer(self) -> None:
+        self._stall_timer = self.loop.call_later(
+            self.settings.slow_client_seconds,
+            self._write_stalled,
+            self.transport.get_write_buffer_size(),
+        )
+
+    def _stop_stall_timer(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+
+    def _write_stalled(self, waiting: int) -> None:
+        """Cut the client off, unless it took some of the `waiting` bytes: slow is not stuck."""
+        if self.transport.get_write_buffer_size() < waiting:
+            self._start_stall_timer()
+        else:
+            self._stall_timer = None
+            self.transport.abort()
 
     def _head_late(self) -> None:
         self._head_timer = None

@@ -35,6 +35,7 @@ _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant"
 _ROLE_NAMES = "system, developer, user and assistant"
 _UNBUILT_PARTS = frozenset({"image_url", "input_audio", "file", "video_url", "audio_url"})
 _SEEN_CHARACTERS = 60
+_WHICH_MODELS = "GET /v1/models lists the models that this key may use."
 
 
 class ChatRequest(msgspec.Struct, frozen=True):
@@ -80,8 +81,8 @@ def parse(body: Mapping[str, Any]) -> ChatRequest:
 def _model(body: Mapping[str, Any]) -> str:
     value = body.get("model")
     if value is None:
-        raise _missing("model", "GET /v1/models lists the models that this key may use.")
-    return _text(value, "model", low=1, high=MAX_MODEL_CHARACTERS)
+        raise _missing("model", _WHICH_MODELS)
+    return _text(value, "model", low=1, high=MAX_MODEL_CHARACTERS, if_empty=_WHICH_MODELS)
 
 
 def _only_one_choice(body: Mapping[str, Any]) -> None:
@@ -290,12 +291,19 @@ def _decimal(body: Mapping[str, Any], name: str, *, low: int, high: int) -> floa
     return float(value)
 
 
-def _text(value: Any, path: str, *, low: int, high: int | None) -> str:
+def _text(
+    value: Any,
+    path: str,
+    *,
+    low: int,
+    high: int | None,
+    if_empty: str = "Send at least one character, or leave it out.",
+) -> str:
     if not isinstance(value, str):
         raise _wrong_type(path, "a string", value)
     if len(value) < low:
         raise InvalidRequest(
-            f"{path} is an empty string. Send at least one character, or leave it out.",
+            f"{path} is an empty string. {if_empty}",
             param=path,
             code="string_below_min_length",
         )

@@ -30,9 +30,12 @@ BACKLOG = 2048
 # A listener on all addresses is found on this one.
 _HERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
+# What changes the host of a listener, by the flag that changes its port.
+_HOST_OF = {"--port": "--host", "--admin-port": "the setting admin_host (FOREBAY_ADMIN_HOST)"}
+
 
 class PortUnavailable(OSError):
-    """A listener cannot be bound; the message names the port and the flag that changes it."""
+    """A listener cannot be bound; the message names the port or host, and what changes it."""
 
 
 def bind(host: str, port: int, *, flag: str) -> socket.socket:
@@ -45,19 +48,23 @@ def bind(host: str, port: int, *, flag: str) -> socket.socket:
         # Listening at once is what claims the port: two sockets may be bound to it before that.
         listener.listen(BACKLOG)
         listener.setblocking(False)
-    except (OSError, OverflowError) as fault:
+    except (OSError, OverflowError, ValueError, TypeError) as fault:  # the last two: no host name
         listener.close()
         raise PortUnavailable(_why(fault, host, port, flag)) from None
     return listener
 
 
-def _why(fault: OSError | OverflowError, host: str, port: int, flag: str) -> str:
+def _why(fault: Exception, host: str, port: int, flag: str) -> str:
     number = getattr(fault, "errno", None)
     if number == errno.EADDRINUSE:
         return f"Port {port} on {host} is taken by another program. Choose another with {flag}."
     if number == errno.EACCES:
         return f"Port {port} on {host} needs more rights. Choose one above 1023 with {flag}."
-    return f"Cannot listen on {host} port {port} ({fault}). Choose another with {flag}."
+    if isinstance(fault, OverflowError):
+        return f"Cannot listen on port {port} ({fault}). Choose another with {flag}."
+    why = fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
+    change = _HOST_OF.get(flag, "another host")
+    return f"Cannot listen on {host!r} ({why}). Choose an address of this machine with {change}."
 
 
 class Listener:

@@ -124,4 +124,7 @@ class Books(ABC):
 
     @abstractmethod
     async def totals(self, query: UsageQuery, *, by: str) -> list[UsageTotal]:
-        """Sums of usage rows grouped by "key", "model" or "day" (UTC), largest amount first."""
+        """Sums of usage rows, largest amount first.
+
+        Grouped by "key", "project" or "organisation" (their ids), "model" or "day" (UTC).
+        """

@@ -13,7 +13,7 @@ from forebay.core.hold import Account, Balance, UsageQuery
 from forebay.core.usage import UsageRow, UsageTotal
 from forebay.ledger.rules import day_id
 
-GROUPS = ("key", "model", "day")
+GROUPS = ("key", "project", "organisation", "model", "day")
 
 
 def check_query(query: UsageQuery) -> None:
@@ -42,9 +42,13 @@ def matches(query: UsageQuery, row: UsageRow) -> bool:
 
 def group_of(row: UsageRow, by: str) -> str:
     """The group that a row is summed in."""
-    if by == "key":
-        return row.key_id
-    return row.model if by == "model" else day_id(row.created_at)
+    groups = {
+        "key": row.key_id,
+        "project": row.project_id,
+        "organisation": row.organisation_id,
+        "model": row.model,
+    }
+    return groups[by] if by in groups else day_id(row.created_at)
 
 
 def added(total: UsageTotal, row: UsageRow) -> UsageTotal:

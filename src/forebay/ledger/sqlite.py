@@ -16,6 +16,8 @@ the lock that keeps a second process out of the directory (wiring).
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -146,6 +148,7 @@ def _connect(path: Path) -> tuple[apsw.Connection, apsw.Connection, Verbs]:
     """Both connections and the verbs, or StoreUnavailable and nothing left open."""
     check_library(apsw.sqlite_lib_version())
     opened: list[apsw.Connection] = []
+    _create_private(path)
     try:
         opened.append(apsw.Connection(str(path)))
         _prepare_file(opened[0], path)
@@ -156,6 +159,16 @@ def _connect(path: Path) -> tuple[apsw.Connection, apsw.Connection, Verbs]:
         for connection in opened:
             connection.close()
         raise _refusal(path, error) from error
+
+
+def _create_private(path: Path) -> None:
+    """An empty file for its owner alone; SQLite gives the write-ahead log the rights of the file.
+
+    One that exists is left alone, not even opened: closing it would drop the locks that another
+    connection of this process has on it.
+    """
+    with contextlib.suppress(OSError):  # SQLite says better why it cannot be opened
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def _prepare_file(connection: apsw.Connection, path: Path) -> None:

@@ -254,6 +254,8 @@ FROM resolution
 
 TOTALS = {
     "key": f"SELECT key_id AS total_of, {_TOTALS}",
+    "project": f"SELECT project_id AS total_of, {_TOTALS}",
+    "organisation": f"SELECT organisation_id AS total_of, {_TOTALS}",
     "model": f"SELECT model AS total_of, {_TOTALS}",
     "day": f"SELECT strftime('%Y-%m-%d', floor(created_at), 'unixepoch') AS total_of, {_TOTALS}",
 }

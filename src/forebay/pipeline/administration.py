@@ -8,21 +8,26 @@ Not here: how a verb travels (`forebay.gateway.control`), its wording on a termi
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from forebay.core.clock import Clock, IdSource
 from forebay.core.errors import InvalidRequest
-from forebay.core.hold import Account, Period, UsageQuery
+from forebay.core.hold import Account, Balance, Period, UsageQuery
 from forebay.core.job import Lane
 from forebay.core.money import format_usd, nanos_from_usd
 from forebay.core.usage import UsageRow
 from forebay.engine import Engine
 from forebay.ledger import Books, Ledger
-from forebay.tenancy import KeyInfo, KeySpec, Tenancy, make_key
+from forebay.tenancy import KeyInfo, KeySpec, ProjectInfo, Tenancy, make_key
 
 DEFAULT = "default"
+GROUPS = ("key", "project", "organisation", "model", "day")
+MAX_DAYS = 36_500  # a hundred years: what is later is a slip
+# Ids end in random hexadecimal digits: six of them tell 4,000 keys apart, if not always.
+LEAST_ENDING = 6
+MOST_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +75,13 @@ class Administration:
         """
         desk = self._desk
         budget = _budget(request.monthly_budget_usd)
+        spec = self._spec(request)
         scopes = await desk.tenancy.ensure(request.organisation, request.project, plan=request.plan)
         if len(await desk.tenancy.organisations()) > 1:
-            for (
-                engine
-            ) in desk.engines:  # idempotent, and never skipped because another call began it
-                await engine.isolate()
-        await desk.books.open_account(Account(scopes.organisation_id))
-        await desk.books.open_account(Account(scopes.project_id))
-        spec = self._spec(request)
+            for engine in desk.engines:
+                await engine.isolate()  # idempotent; never skipped because another call began it
+        await desk.books.open_account(_budgeted(scopes.organisation_id))
+        await desk.books.open_account(_budgeted(scopes.project_id))
         await desk.books.open_account(
             Account(spec.id, budget, Period.MONTH, max_open_holds=request.max_open_calls)
         )
@@ -88,10 +91,15 @@ class Administration:
 
     def _spec(self, request: KeyRequest) -> KeySpec:
         now = self._desk.clock.now()
-        days = request.expires_in_days
-        if days is not None and days <= 0:
+        days, calls = request.expires_in_days, request.max_open_calls
+        if days is not None and not 0 < days <= MAX_DAYS:
             raise InvalidRequest(
-                f"expires_in_days is {days:g}, but must be above 0.", param="expires_in_days"
+                f"expires_in_days is {days:g}, but must be above 0 and at most {MAX_DAYS}.",
+                param="expires_in_days",
+            )
+        if calls is not None and not 1 <= calls < 2**31:
+            raise InvalidRequest(
+                "max_open_calls must be at least 1, or absent.", param="max_open_calls"
             )
         return KeySpec(
             id=self._desk.ids.new("key"),
@@ -100,52 +108,100 @@ class Administration:
             project=request.project,
             created_at=now,
             expires_at=None if days is None else now + days * 86_400,
-            models=None if request.models is None else frozenset(request.models),
+            models=None if request.models is None else self._model_ids(request.models),
             lanes=None if request.lanes is None else frozenset(map(_lane, request.lanes)),
             calls_per_minute=request.calls_per_minute,
             max_output_tokens=request.max_output_tokens,
         )
+
+    def _model_ids(self, names: Sequence[str]) -> frozenset[str]:
+        """The ids of these models, so that an alias that moves later moves no permission."""
+        known = {
+            name: row["id"] for row in self._desk.models() for name in (row["id"], *row["aliases"])
+        }
+        for name in names:
+            if name not in known:
+                raise InvalidRequest(
+                    f"There is no model {name!r} here; there are: {', '.join(known)}.",
+                    param="models",
+                )
+        return frozenset(known[name] for name in names)
 
     async def list_keys(self) -> list[dict[str, Any]]:
         """All keys, oldest first, with what each has spent in its current month."""
         rows = []
         for info in await self._desk.tenancy.keys():
             balance = await self._desk.ledger.balances(info.id)
-            cap = balance.account.cap_nanos
-            rows.append(
-                {
-                    **_key(info),
-                    "monthly_budget_usd": None if cap is None else format_usd(cap),
-                    "spent_usd": format_usd(balance.posted_nanos),
-                    "pending_usd": format_usd(balance.pending_nanos),
-                    "open_calls": balance.open_holds,
-                }
-            )
+            rows.append({**_key(info), **_money(balance)})
         return rows
 
     async def revoke_key(self, key_id: str) -> dict[str, Any]:
-        """From now on the key is refused; running calls finish."""
-        try:
-            info = await self._desk.tenancy.revoke_key(key_id, at=self._desk.clock.now())
-        except KeyError:
-            raise InvalidRequest(
-                f"There is no key {key_id!r}. `forebay keys list` shows the ids.", param="key_id"
-            ) from None
+        """From now on the key is refused; running calls finish.
+
+        Besides the id, its end (as `forebay usage` shows it), its name or its redacted form will
+        do, if they are one key's only.
+        """
+        found = _named(await self._desk.tenancy.keys(), key_id)
+        info = await self._desk.tenancy.revoke_key(found.id, at=self._desk.clock.now())
         return _key(info)
+
+    async def set_budget(
+        self, organisation: str, monthly_budget_usd: str | None, project: str | None = None
+    ) -> dict[str, Any]:
+        """Cap what an organisation, or one of its projects, may spend a month; None lifts it.
+
+        A lowered cap refuses new calls at once and lets running ones finish (L2).
+        """
+        cap = _budget(monthly_budget_usd)
+        scope = _scope(await self._desk.tenancy.projects(), organisation, project)
+        # A start that was broken off may have left an organisation without its account.
+        await self._desk.books.open_account(_budgeted(scope))
+        await self._desk.books.set_cap(scope, cap)
+        return await self._budget_row(scope, organisation, project)
+
+    async def list_budgets(self) -> list[dict[str, Any]]:
+        """Organisations, each followed by its projects, with what each has spent this month."""
+        by_organisation: dict[str, list[ProjectInfo]] = {}
+        for info in await self._desk.tenancy.projects():
+            by_organisation.setdefault(info.organisation, []).append(info)
+        rows = []
+        for organisation, projects in by_organisation.items():
+            owner = projects[0].scopes.organisation_id
+            rows.append(await self._budget_row(owner, organisation, None))
+            for info in projects:
+                row = await self._budget_row(info.scopes.project_id, organisation, info.project)
+                rows.append(row)
+        return rows
+
+    async def _budget_row(
+        self, scope: str, organisation: str, project: str | None
+    ) -> dict[str, Any]:
+        balance = await self._desk.ledger.balances(scope)
+        return {"organisation": organisation, "project": project, "id": scope, **_money(balance)}
 
     async def usage(self, limit: int = 100, call_id: str | None = None) -> list[dict[str, Any]]:
         """The newest calls, one row each; or the one call of this id."""
-        query = UsageQuery(limit=limit, call_id=call_id)
-        return [_row(row) for row in await self._desk.ledger.usage(query)]
+        rows = await self._desk.ledger.usage(UsageQuery(limit=limit, call_id=call_id))
+        keys = {info.id: info for info in await self._desk.tenancy.keys()} if rows else {}
+        return [_row(row, keys.get(row.key_id)) for row in rows]
 
-    async def usage_totals(self, by: str) -> list[dict[str, Any]]:
-        """Sums by "key", "model" or "day"."""
-        if by not in ("key", "model", "day"):
-            raise InvalidRequest(f"Cannot group by {by!r}: choose key, model or day.", param="by")
-        totals = await self._desk.books.totals(UsageQuery(), by=by)
+    async def usage_totals(
+        self, by: str, since: float | None = None, until: float | None = None
+    ) -> list[dict[str, Any]]:
+        """Sums by "key", "project", "organisation", "model" or "day"; scopes also by their name.
+
+        `since` and `until` are Unix seconds, half-open: calls that began in [since, until).
+        """
+        if by not in GROUPS:
+            raise InvalidRequest(
+                f"Cannot group by {by!r}: choose one of {', '.join(GROUPS)}.", param="by"
+            )
+        totals = await self._desk.books.totals(UsageQuery(since=since, until=until), by=by)
+        names = await self._names(by)
         return [
             {
                 by: total.group,
+                **({} if names is None else {"name": names.get(total.group, "")}),
                 "calls": total.calls,
                 "input_tokens": total.input_tokens,
                 "cached_input_tokens": total.cached_input_tokens,
@@ -154,6 +210,19 @@ class Administration:
             }
             for total in totals
         ]
+
+    async def _names(self, by: str) -> dict[str, str] | None:
+        """What people call the groups, by id; None for groups that have no ids."""
+        if by == "key":
+            return {info.id: info.name for info in await self._desk.tenancy.keys()}
+        if by not in ("project", "organisation"):
+            return None
+        projects = await self._desk.tenancy.projects()
+        if by == "project":
+            return {
+                info.scopes.project_id: f"{info.organisation}/{info.project}" for info in projects
+            }
+        return {info.scopes.organisation_id: info.organisation for info in projects}
 
     async def models(self) -> list[dict[str, Any]]:
         """The catalogue with prices."""
@@ -169,6 +238,74 @@ def _budget(text: str | None) -> int | None:
         return None if text is None else nanos_from_usd(text)
     except ValueError as fault:
         raise InvalidRequest(f"The monthly budget {fault}.", param="monthly_budget_usd") from None
+
+
+def _budgeted(scope: str) -> Account:
+    """An account whose budget, once it has one, is a month's."""
+    return Account(scope, None, Period.MONTH)
+
+
+def _money(balance: Balance) -> dict[str, Any]:
+    cap = balance.account.cap_nanos
+    return {
+        "monthly_budget_usd": None if cap is None else format_usd(cap),
+        "spent_usd": format_usd(balance.posted_nanos),
+        "pending_usd": format_usd(balance.pending_nanos),
+        "open_calls": balance.open_holds,
+    }
+
+
+def _scope(projects: Sequence[ProjectInfo], organisation: str, project: str | None) -> str:
+    """The id that these names mean. Raises InvalidRequest naming those that exist."""
+    mine = [info for info in projects if info.organisation == organisation]
+    if not mine:
+        names = dict.fromkeys(info.organisation for info in projects)
+        raise InvalidRequest(
+            f"There is no organisation {organisation!r}; {_there_are(names)}",
+            param="organisation",
+        )
+    if project is None:
+        return mine[0].scopes.organisation_id
+    for info in mine:
+        if info.project == project:
+            return info.scopes.project_id
+    raise InvalidRequest(
+        f"There is no project {project!r} in {organisation!r}; "
+        f"{_there_are(info.project for info in mine)}",
+        param="project",
+    )
+
+
+def _there_are(names: Iterable[str]) -> str:
+    shown = list(names)
+    if not shown:
+        return "there are none yet: `forebay keys create` makes them."
+    more = f" and {len(shown) - MOST_NAMED} more" if len(shown) > MOST_NAMED else ""
+    return f"there are: {', '.join(shown[:MOST_NAMED])}{more}."
+
+
+def _named(keys: Sequence[KeyInfo], text: str) -> KeyInfo:
+    """The one key that this means: an id, or an end, a name or a redacted form that is unique."""
+    for info in keys:
+        if info.id == text:
+            return info
+    end = text.removeprefix("…")
+    found = [
+        info
+        for info in keys
+        if (text and text in (info.name, info.redacted))
+        or (len(end) >= LEAST_ENDING and info.id.endswith(end))
+    ]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise InvalidRequest(
+            f"There is no key {text!r}. `forebay keys list` shows them; use an id, its last "
+            f"{LEAST_ENDING} characters or more, or a name.",
+            param="key_id",
+        )
+    listed = _there_are(f"{info.id} ({info.name or info.redacted})" for info in found)
+    raise InvalidRequest(f"{text!r} means several keys; {listed} Use an id.", param="key_id")
 
 
 def _lane(name: str) -> Lane:
@@ -196,13 +333,15 @@ def _key(info: KeyInfo) -> dict[str, Any]:
     }
 
 
-def _row(row: UsageRow) -> dict[str, Any]:
+def _row(row: UsageRow, key: KeyInfo | None) -> dict[str, Any]:
     usage, timings = row.usage, row.timings
     return {
         "sequence": row.sequence,
         "call_id": row.call_id,
         "at": row.resolved_at,
         "key_id": row.key_id,
+        "key_name": "" if key is None else key.name,
+        "key_redacted": "" if key is None else key.redacted,
         "project_id": row.project_id,
         "organisation_id": row.organisation_id,
         "model": row.model,

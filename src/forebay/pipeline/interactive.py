@@ -21,6 +21,7 @@ from forebay.core.errors import (
     EngineFailed,
     ForebayError,
     QueueDeadline,
+    StoreUnavailable,
 )
 from forebay.core.event import (
     AbandonReason,
@@ -172,12 +173,12 @@ class InteractivePipeline:
         )
         try:
             return await self.rooms.ledger.hold(request)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, StoreUnavailable):
             self.rooms.spawn(self._undo(call.id), name=f"undo {call.id}")
             raise
 
     async def _undo(self, hold_id: str) -> None:
-        """The client left while its hold was being written: it may commit all the same."""
+        """Nobody waits for this hold any more, or its answer was lost: it may be there all the same."""
         await self.rooms.resolve.release(hold_id, 1, _nothing(Outcome.CANCELLED, "client_gone"))
 
     def _job(self, call: Call, route: Route, prompt: Prompt, hold: Hold) -> Job:

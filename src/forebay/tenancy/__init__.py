@@ -1,6 +1,6 @@
 """Organisations, projects, API keys: see `contract.py`."""
 
-from forebay.tenancy.contract import KeyInfo, KeySpec, Plan, Tenancy
+from forebay.tenancy.contract import KeyInfo, KeySpec, Plan, ProjectInfo, Tenancy
 from forebay.tenancy.keys import check, derive, make_key, open_pepper, redact
 from forebay.tenancy.settings import STANDARD, PlanSettings, plans_by_name
 
@@ -10,6 +10,7 @@ __all__ = [
     "KeySpec",
     "Plan",
     "PlanSettings",
+    "ProjectInfo",
     "Tenancy",
     "check",
     "derive",

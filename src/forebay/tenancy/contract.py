@@ -65,6 +65,15 @@ class KeyInfo:
     max_output_tokens: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class ProjectInfo:
+    """A project of an organisation; `scopes.key_id` is empty."""
+
+    organisation: str
+    project: str
+    scopes: Scopes
+
+
 class Tenancy(ABC):
     """One per process; `authenticate` is on the hot path and must not wait for a store when warm."""
 
@@ -91,3 +100,7 @@ class Tenancy(ABC):
     @abstractmethod
     async def organisations(self) -> list[str]:
         """Names of all organisations, oldest first."""
+
+    @abstractmethod
+    async def projects(self) -> list[ProjectInfo]:
+        """All projects, oldest first. Every organisation has at least one."""

@@ -73,7 +73,16 @@ def redact(secret: str) -> str:
 
 
 def refusal(secret: str) -> InvalidKey:
-    """The one answer to every key that is not live, whatever the reason."""
+    """The one answer to every key that is not live, whatever the reason.
+
+    What is no key of ours at all, such as another service's, is told so: that gives nothing away.
+    """
+    if _NAMEABLE.fullmatch(secret) is None:
+        return InvalidKey(
+            # Not PREFIX: a bare prefix may be what was presented, and that is never repeated.
+            "Incorrect API key provided: this is not a Forebay key. Those begin with 'fbk_live' "
+            f"and have {KEY_CHARACTERS} characters; create one with `forebay keys create`."
+        )
     return InvalidKey(
         f"Incorrect API key provided: {redact(secret)}. It is unknown, expired or revoked; "
         "create a key with `forebay keys create`."

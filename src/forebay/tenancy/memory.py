@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from forebay.core.clock import Clock, IdSource
 from forebay.core.errors import InvalidRequest
 from forebay.core.principal import Principal, Scopes
-from forebay.tenancy.contract import KeyInfo, KeySpec, Plan, Tenancy
+from forebay.tenancy.contract import KeyInfo, KeySpec, Plan, ProjectInfo, Tenancy
 from forebay.tenancy.keys import DIGEST_PURPOSE, check, derive, digest, redact, refusal
 from forebay.tenancy.settings import find_plan, grant, require_name, require_sound
 
@@ -35,6 +35,7 @@ class MemoryTenancy(Tenancy):
         self._plans = plans
         self._digest_key = derive(pepper, DIGEST_PURPOSE)
         self._organisations: dict[str, _Organisation] = {}
+        self._projects: list[ProjectInfo] = []
         self._keys: dict[bytes, KeyInfo] = {}
 
     async def authenticate(self, secret: str) -> Principal:
@@ -56,6 +57,8 @@ class MemoryTenancy(Tenancy):
         owner = self._organisations[organisation]
         if project not in owner.projects:
             owner.projects[project] = self._ids.new("proj")
+            scopes = Scopes(owner.id, owner.projects[project], "")
+            self._projects.append(ProjectInfo(organisation, project, scopes))
         return Scopes(owner.id, owner.projects[project], "")
 
     async def create_key(self, spec: KeySpec, secret: str) -> KeyInfo:
@@ -88,6 +91,9 @@ class MemoryTenancy(Tenancy):
 
     async def organisations(self) -> list[str]:
         return list(self._organisations)
+
+    async def projects(self) -> list[ProjectInfo]:
+        return list(self._projects)
 
 
 def _describe(spec: KeySpec, scopes: Scopes, redacted: str) -> KeyInfo:

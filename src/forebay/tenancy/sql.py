@@ -27,7 +27,7 @@ from forebay.core.clock import Clock, IdSource
 from forebay.core.errors import InvalidRequest
 from forebay.core.job import Lane
 from forebay.core.principal import Principal, Scopes
-from forebay.tenancy.contract import KeyInfo, KeySpec, Plan, Tenancy
+from forebay.tenancy.contract import KeyInfo, KeySpec, Plan, ProjectInfo, Tenancy
 from forebay.tenancy.keys import DIGEST_PURPOSE, check, derive, digest, redact, refusal
 from forebay.tenancy.settings import find_plan, grant, require_name, require_sound
 
@@ -169,6 +169,9 @@ class SqlTenancy(Tenancy):
     async def organisations(self) -> list[str]:
         return await self._runner.run(_in_organisations)
 
+    async def projects(self) -> list[ProjectInfo]:
+        return await self._runner.run(_in_projects)
+
     async def _look_up(self, key: bytes) -> _Stored | None:
         """Whoever gets the lock first asks for everyone who waits behind it."""
         self._wanted.add(key)
@@ -274,6 +277,18 @@ def _in_keys(connection: sa.Connection) -> list[KeyInfo]:
 def _in_organisations(connection: sa.Connection) -> list[str]:
     names = sa.select(ORGANISATIONS.c.name).order_by(ORGANISATIONS.c.sequence)
     return list(connection.scalars(names))
+
+
+def _in_projects(connection: sa.Connection) -> list[ProjectInfo]:
+    rows = connection.execute(
+        sa.select(PROJECTS, ORGANISATIONS.c.name.label("organisation"))
+        .join(ORGANISATIONS, ORGANISATIONS.c.id == PROJECTS.c.organisation_id)
+        .order_by(PROJECTS.c.sequence)
+    )
+    return [
+        ProjectInfo(row.organisation, row.name, Scopes(row.organisation_id, row.id, ""))
+        for row in rows
+    ]
 
 
 def _in_look_up(asked: list[bytes], connection: sa.Connection) -> dict[bytes, _Stored]:

@@ -32,7 +32,7 @@ from forebay.admission.memory import MemoryAdmission
 from forebay.catalog.settings import SCRIPTED, LaneFactors, price_terms
 from forebay.catalog.static import StaticCatalog
 from forebay.core.call import Call, Message, SamplingWish
-from forebay.core.errors import ForebayError
+from forebay.core.errors import ForebayError, StoreUnavailable
 from forebay.core.event import CallEvent, Delta, Failed, Finished
 from forebay.core.hold import Account
 from forebay.core.job import Lane
@@ -42,6 +42,7 @@ from forebay.engine.journal import Made
 from forebay.engine.script import Performance
 from forebay.engine.scripted import ScriptedEngine
 from forebay.engine.settings import EngineSettings, ScriptedSettings
+from forebay.ledger import Ledger
 from forebay.ledger.memory import MemoryLedger
 from forebay.observe import Metrics
 from forebay.pipeline.interactive import InteractivePipeline
@@ -57,6 +58,7 @@ from forebay.stream.memory import MemoryStream
 from forebay.tenancy import plans_by_name
 from forebay.tenancy.memory import MemoryTenancy
 from forebay.testing.clock import CountingIds
+from forebay.testing.flaky import FlakyLedger
 from forebay.testing.loop import LoopClock, VirtualLoop, spawn
 from forebay.testing.watched import WatchedLedger, peek
 from forebay.tokens.hf import HuggingFaceTokens
@@ -131,6 +133,9 @@ class Scenario:
 
     plans: Sequence[Plan] = ()
     fate: bool = True
+    store_failures: float = 0.0
+    store_stalls: tuple[float, float] | None = None
+    script: ScriptedSettings = SCRIPT
     max_open_calls: int | None = 24
     queue: QueueSettings = field(default_factory=lambda: QueueSettings(flow_jobs=8, lane_jobs=24))
     admission: AdmissionSettings = field(default_factory=AdmissionSettings)
@@ -152,13 +157,13 @@ class Fabric:
             admission=self.admission,
             catalog=world.catalog,
             tokens=world.tokens,
-            ledger=world.ledger,
+            ledger=world.store,
             queue=self.queue,
             stream=self.stream,
             clock=world.clock,
             spawn=spawn,
             report=world.reporter,
-            resolve=Resolver(world.ledger, spawn, world.reporter),
+            resolve=Resolver(world.store, spawn, world.reporter),
         )
 
 
@@ -173,6 +178,10 @@ class World:
         self.clock = LoopClock(self.loop)
         self.ids = CountingIds()
         self.ledger = WatchedLedger(MemoryLedger(self.clock))
+        self.store: Ledger = self.ledger
+        share, stalls = self.scenario.store_failures, self.scenario.store_stalls
+        if share or stalls:
+            self.store = FlakyLedger(self.ledger, self.random, share=share, stalls=stalls)
         self.reporter = Reporter(Metrics())
         self.tokens = HuggingFaceTokens({MODEL.id: scripted_tokens(self.ids)})
         self.tenancy = MemoryTenancy(
@@ -241,7 +250,7 @@ class World:
         self.loop.start(process, pipeline.be_present_forever())
 
     def _start_worker(self, fabric: Fabric, process: str) -> None:
-        engine = ScriptedEngine(ENGINE, SCRIPT, clock=self.clock)
+        engine = ScriptedEngine(ENGINE, self.scenario.script, clock=self.clock)
         self.engines[process] = engine
         worker = Worker(fabric.rooms(self), engine, name=process, pool=MODEL.id, policy=Policy())
 
@@ -257,11 +266,17 @@ class World:
         if kind == "machine":
             self.fabric = Fabric(self)
             keeper = Keeper(self.fabric.rooms(self))
-            self._start_worker(self.fabric, process)
-            self._start_gateway(self.fabric, process)
 
             async def keep() -> None:
-                await keeper.take_over()
+                """As wiring does: nothing is served before the past is resolved."""
+                while True:
+                    try:
+                        await keeper.take_over()
+                        break
+                    except StoreUnavailable:  # a server would end here, and be started again
+                        await asyncio.sleep(1.0)
+                self._start_worker(self.fabric, process)
+                self._start_gateway(self.fabric, process)
                 await keeper.run()
 
             self.loop.start(process, keep())
@@ -425,7 +440,7 @@ class World:
             assert row.amount_nanos == 0, f"P3: {seen.plan.id} failed and was charged"
         if seen.finished is not None:
             self._judge_finished(seen, row, seen.finished)
-        elif seen.left and row.outcome in (Outcome.CANCELLED, Outcome.COMPLETED):
+        elif seen.left and row.reason in ("client_gone", "ended"):
             assert row.usage.output_tokens >= seen.tokens, "L8: billed less than was read"
 
     def _gateway_died(self, seen: Seen) -> bool:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from forebay.core.errors import LeaseLost
@@ -27,22 +29,77 @@ async def test_rule_52_a_post_is_never_redirected(gateway, path):
 
 
 @pytest.mark.parametrize(
-    "path", ["/v2/models", "/v1/", "/nothing", "/v1/chat", "/v1x", "/V1/models", "/" + "x" * 5000]
-)
+    "path",
+    ["/v2/models", "/nothing", "/v1x", "/V1/models", "/openai/deployments/small/chat/completions",
+     "/" + "x" * 5000],
+)  # fmt: skip
 async def test_rule_52_what_is_not_there_says_what_a_base_url_looks_like(gateway, path):
-    answer = await gateway.request("POST" if path == "/v1/" else "GET", path)
-    if path == "/v1/":
-        assert answer.status == 405
-        return
+    answer = await gateway.request("GET", path)
     assert answer.status == 404
     assert answer.error["code"] == "not_found"
     assert "base_url should end in /v1" in answer.error["message"]
     assert len(answer.error["message"]) < 300
+    assert not re.search(r":\d", answer.error["message"]), "ports are settings"
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/v1/embeddings", "/v1/embeddings"),
+        ("/v1/completions", "/v1/completions"),
+        ("/v1/responses/", "/v1/responses"),
+        ("/v1/batches", "/v1/batches"),
+        ("/v1/files/file-1/content", "/v1/files/file-1/content"),
+        ("/v1/chat", "/v1/chat"),
+        ("/v1/chat/completions/chatcmpl-1", "/v1/chat/completions/chatcmpl-1"),
+        ("/v1/anything", "/v1/anything"),
+        ("/embeddings", "/v1/embeddings"),
+        ("/v1/v1/images/generations", "/v1/images/generations"),
+        ("/v1/" + "x" * 5000, "/v1/xxx"),
+    ],
+)
+async def test_an_endpoint_that_is_not_built_is_named_with_those_that_are(gateway, path, shown):
+    answer = await gateway.request("POST", path)
+    assert (answer.status, answer.error["code"]) == (404, "not_found")
+    message = answer.error["message"]
+    assert f"POST {shown}" in message
+    assert "not supported" in message
+    assert "POST /v1/chat/completions, GET /v1/models." in message
+    assert "base_url" not in message
+    assert len(message) < 300
+
+
+@pytest.mark.parametrize(
+    ("path", "pointer"),
+    [
+        ("/health", "/livez"),
+        ("/healthz/", "/readyz"),
+        ("/v1/health", "/readyz"),
+        ("/docs", "docs/reference"),
+        ("/openapi.json", "docs/reference"),
+        ("/metrics", "admin listener (setting admin_port)"),
+    ],
+)
+async def test_what_people_try_first_is_pointed_out(gateway, path, pointer):
+    answer = await gateway.request("GET", path)
+    assert answer.status == 404
+    assert pointer in answer.error["message"]
+    assert "base_url" not in answer.error["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/models", "/health", "/", "/v1/embeddings"])
+async def test_the_admin_listener_names_its_own_paths(gateway, path):
+    answer = await gateway.request("GET", path, admin=True)
+    assert answer.status == 404
+    assert f"GET {path}." in answer.error["message"]
+    assert "GET /metrics, GET /livez, GET /readyz" in answer.error["message"]
+    assert "/v1/chat" not in answer.error["message"]
 
 
 @pytest.mark.parametrize(
     ("method", "path", "allow"),
     [
+        ("POST", "/v1/", "GET, HEAD"),
         ("GET", "/v1/chat/completions", "POST"),
         ("DELETE", "/v1/models", "GET, HEAD"),
         ("OPTIONS", "/v1/chat/completions", "POST"),

@@ -31,3 +31,14 @@ def test_what_is_missing_or_malformed_is_said_without_repeating_it(headers, says
     assert says in caught.value.message
     assert "fbk_live_secret" not in caught.value.message
     assert "Authorization" in caught.value.message
+
+
+@pytest.mark.parametrize("name", [b"x-api-key", b"api-key"])
+def test_a_key_in_another_services_header_is_not_read_but_its_owner_is_told_where_it_belongs(name):
+    elsewhere = [(b"host", b"x"), (name, b"fbk_live_secret")]
+    with pytest.raises(InvalidKey) as caught:
+        bearer(elsewhere)
+    assert f"in the header {name.decode()} is not read" in caught.value.message
+    assert "Authorization: Bearer" in caught.value.message
+    assert "secret" not in caught.value.message
+    assert bearer([*elsewhere, (b"authorization", b"Bearer abc")]) == "abc"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.core.errors import InvalidRequest
-from forebay.gateway.body import MAX_VALUES, decode_object
+from forebay.gateway.body import MAX_DEPTH, MAX_VALUES, decode_object
 
 CHAT = "/v1/chat/completions"
 HELLO = b'{"model":"m","messages":[{"role":"user","content":"Hi"}]}'
@@ -52,6 +52,57 @@ def test_a_body_that_is_no_object_is_refused_with_a_clear_code(text, code):
         decode_object(text)
     assert caught.value.code == code
     assert len(caught.value.message) < 300
+
+
+def refused(text):
+    with pytest.raises(InvalidRequest) as caught:
+        decode_object(text)
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    "number", [b"1e999", b"-1e999", b"9" * 5000, b"9" * 500 + b".5"], ids=range(4)
+)
+def test_a_number_out_of_range_is_said_without_the_parsers_own_words(number):
+    message = refused(b'{"a":{"b":[1,{"temperature":' + number + b"}]}}")
+    assert "a number that is out of range: at most 1.8e308" in message
+    assert "$" not in message
+    assert "trailing commas" not in message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"[" * 100_000 + b"]" * 100_000,
+        b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
+        b'{"a":[{}],"b":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b"[" * 200_000,
+        b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1),
+        b'{"a":' * MAX_DEPTH + b"[1,[]]" + b"}" * MAX_DEPTH,
+    ],
+    ids=range(6),
+)
+def test_deep_nesting_is_called_that_however_much_of_it_there_is(text):
+    assert f"nested more than {MAX_DEPTH} levels" in refused(text)
+
+
+def test_many_flat_values_are_called_that():
+    assert f"more than {MAX_VALUES} values" in refused(b"[" + b"[]," * 100_000 + b"[]]")
+
+
+def test_a_byte_order_mark_is_ignored_once_and_only_in_front():
+    mark = b"\xef\xbb\xbf"
+    assert decode_object(mark + b'{"a":1}') == {"a": 1}
+    assert decode_object(b'{"a":"' + mark + b'"}') == {"a": "\ufeff"}
+    assert "empty" in refused(mark)
+    assert "not valid JSON" in refused(mark + mark + b"{}")
+    assert "not UTF-8" in refused("{}".encode("utf-16"))
+
+
+async def test_a_body_with_a_byte_order_mark_is_served(gateway):
+    gateway.script("a")
+    answer = await gateway.request("POST", CHAT, body=b"\xef\xbb\xbf" + HELLO)
+    assert answer.status == 200
 
 
 @pytest.mark.parametrize(

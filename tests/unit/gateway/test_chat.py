@@ -476,28 +476,6 @@ async def test_an_error_after_the_end_was_sent_changes_nothing(gateway, events):
     assert answer.body.count(b"[DONE]") == 1
 
 
-async def test_a_client_that_takes_no_bytes_is_cut_off(gateway, events):
-    gateway.settings = replace(gateway.settings, keep_alive_seconds=0.02, slow_client_seconds=0.05)
-    gateway.script(*events.script("a")[:3], 0.0, events.delta(3, "b"), asyncio.Event())
-    sends = 0
-
-    def stall(message):
-        nonlocal sends
-        sends += message["type"] == "http.response.body"
-        return asyncio.Event().wait() if sends > 1 else None
-
-    await asyncio.wait_for(gateway.stream(send_hook=stall), 5)
-    assert gateway.pipeline.left.is_set()
-
-
-async def test_a_client_that_takes_no_signs_of_life_is_cut_off(gateway, events):
-    gateway.settings = replace(gateway.settings, keep_alive_seconds=0.02, slow_client_seconds=0.05)
-    gateway.script(*events.script("a")[:3], asyncio.Event())
-    stall = lambda m: asyncio.Event().wait() if m.get("body") == b": ka\n" else None  # noqa: E731
-    await asyncio.wait_for(gateway.stream(send_hook=stall), 5)
-    assert gateway.pipeline.left.is_set()
-
-
 async def test_a_real_client_that_stops_reading_is_cut_off_and_its_call_closed(
     gateway, events, connect
 ):
@@ -508,6 +486,40 @@ async def test_a_real_client_that_stops_reading_is_cut_off_and_its_call_closed(
     await client.post({"stream": True})
     await asyncio.wait_for(gateway.pipeline.left.wait(), 10)
     assert gateway.pipeline.ending in ("CancelledError", "GeneratorExit")
+
+
+@pytest.mark.parametrize("overdue", [True, False])
+async def test_a_client_that_does_not_even_take_the_status_line_is_cut_off(
+    gateway, events, connect, overdue
+):
+    """Before the first token the watcher opens the stream, afterwards the relay does."""
+    gateway.settings = replace(
+        gateway.settings, first_byte_seconds=0.05, keep_alive_seconds=0.05, slow_client_seconds=0.4
+    )
+    gateway.script("x" * 20_000_000)
+    client = await connect()
+    await client.post({})
+    await asyncio.wait_for(gateway.pipeline.left.wait(), 10)
+    gateway.pipeline.left.clear()
+    texts = [] if overdue else events.script("a")[2:3]
+    gateway.script(events.admitted(), *texts, asyncio.Event())
+    await client.post({"stream": True})
+    await asyncio.wait_for(gateway.pipeline.left.wait(), 10)
+    assert len(gateway.pipeline.calls) == 2
+    assert gateway.pipeline.ending in ("CancelledError", "GeneratorExit")
+
+
+async def test_signs_of_life_wait_for_a_send_that_waits_for_the_client(gateway, events):
+    gateway.settings = replace(gateway.settings, keep_alive_seconds=0.01)
+    released = asyncio.Event()
+    gateway.script(*events.script("a")[:3], 0.0, events.finished(3, 1))
+    stall = lambda m: released.wait() if b'"a"' in m.get("body", b"") else None  # noqa: E731
+    task = gateway.tasks(gateway.stream(send_hook=stall), name="request")
+    await asyncio.sleep(0.1)
+    released.set()
+    answer = await asyncio.wait_for(task, 5)
+    assert answer.text() == "a"
+    assert b": ka" not in answer.body
 
 
 async def test_prompts_and_answers_never_reach_the_log(gateway, events, capsys):

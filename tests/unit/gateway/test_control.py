@@ -33,6 +33,12 @@ class FakeAdministration:
     async def revoke_key(self, key_id: str) -> dict[str, Any]:
         raise InvalidRequest(f"There is no key {key_id!r}.", param="key_id")
 
+    async def set_budget(self, organisation: str) -> str:
+        return organisation
+
+    async def list_budgets(self) -> list[str]:
+        return []
+
     async def usage(self, limit: int = 100) -> list[int]:
         return [limit]
 

@@ -7,6 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from forebay.admission import AdmissionSettings
+from forebay.admission.memory import MemoryAdmission
+from forebay.catalog.choose import require_lane
 from forebay.core import errors
 from forebay.core.errors import (
     ForebayError,
@@ -21,11 +24,25 @@ from forebay.core.errors import (
     Signal,
     StoreUnavailable,
 )
-from forebay.gateway import body, request
-from forebay.gateway.errors import INVALID_REQUEST_CODES, TABLE, markdown, refusal
+from forebay.core.job import Lane
+from forebay.core.principal import Principal, Scopes
+from forebay.gateway import body, health, protocol, request
+from forebay.gateway.errors import (
+    INVALID_REQUEST_CODES,
+    NOT_ALLOWED_CODES,
+    OTHER_ANSWERS,
+    TABLE,
+    markdown,
+    refusal,
+)
 from forebay.gateway.schema import ErrorAnswer
+from forebay.tenancy.keys import make_key
+from forebay.tenancy.keys import refusal as refused_key
+from forebay.testing.clock import CountingIds, FakeClock
 
-REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "errors.md"
+ROOT = Path(__file__).parents[3]
+SOURCE = ROOT / "src" / "forebay"
+REFERENCE = ROOT / "docs" / "reference" / "errors.md"
 CLASSES = [
     kind
     for _, kind in inspect.getmembers(errors, inspect.isclass)
@@ -123,6 +140,61 @@ def test_every_code_of_an_invalid_request_is_documented():
         for side in ("below_min", "above_max")
     }
     assert used == set(INVALID_REQUEST_CODES)
+
+
+def test_every_code_of_a_refused_permission_is_documented():
+    used = {"not_allowed"}
+    for path in SOURCE.rglob("*.py"):
+        used |= set(re.findall(r'\bNotAllowed\([^)]*?code="(\w+)"', path.read_text()))
+    assert used == set(NOT_ALLOWED_CODES)
+
+
+def test_answers_that_no_error_class_stands_for_are_documented_as_they_are_sent():
+    source = inspect.getsource(protocol) + inspect.getsource(health)
+    sent = set(re.findall(r'\b([45]\d\d),\s*"(\w+)"', source))
+    sent |= {("503", code) for code in re.findall(r'"code": "(\w+)"', source)}
+    assert sent == {(str(status), code) for status, code, *_ in OTHER_ANSWERS}
+
+
+def test_the_bounds_of_a_body_are_documented():
+    meaning = INVALID_REQUEST_CODES["invalid_json"]
+    assert f"{body.MAX_DEPTH} levels" in meaning
+    assert f"{body.MAX_VALUES:,} values" in meaning
+
+
+async def test_a_limit_of_one_call_is_singular():
+    admission = MemoryAdmission(AdmissionSettings(), FakeClock(), CountingIds())
+    for limit, says in ((1, "may make 1 call a minute"), (2, "may make 2 calls a minute")):
+        who = Principal(Scopes("o", "p", f"key_{limit}"), 1, frozenset(), calls_per_minute=limit)
+        for _ in range(limit):
+            await admission.knock(who)
+        with pytest.raises(RateLimited, match=says):
+            await admission.knock(who)
+
+
+def test_who_may_not_use_a_lane_is_told_how_to_get_it():
+    who = Principal(Scopes("o", "p", "k"), 1, frozenset({Lane.INTERACTIVE, Lane.BATCH}))
+    with pytest.raises(NotAllowed) as caught:
+        require_lane(who, Lane.PREMIUM)
+    assert "Its lanes: interactive, batch." in caught.value.message
+    assert "plan of the key's organisation" in caught.value.message
+    assert "a plan and a key that have premium" in caught.value.message
+
+
+@pytest.mark.parametrize("secret", ["sk-abc", "fbk_wrong", "abc", "", "fbk_live_short"])
+def test_what_is_no_key_of_ours_is_called_that(secret):
+    seen = refusal(refused_key(secret), "r")
+    assert (seen.status, seen.body.code) == (401, "invalid_api_key")
+    assert "this is not a Forebay key. Those begin with 'fbk_live'" in seen.body.message
+    assert "revoked" not in seen.body.message
+    assert not secret or secret not in seen.body.message
+
+
+def test_a_key_that_looks_like_ours_is_unknown_expired_or_revoked():
+    seen = refusal(refused_key(make_key(CountingIds())), "r")
+    assert (seen.status, seen.body.code) == (401, "invalid_api_key")
+    assert "It is unknown, expired or revoked" in seen.body.message
+    assert "not a Forebay key" not in seen.body.message
 
 
 def test_the_reference_page_is_the_table():

@@ -28,7 +28,7 @@ async def test_an_unknown_model_is_not_found_and_known_ones_are_named(gateway):
     assert answer.status == 404
     assert answer.error["code"] == "model_not_found"
     assert answer.error["param"] == "model"
-    assert "org/model-a, tiny-1" in answer.error["message"]
+    assert "org/model-a, small, tiny-1, tiny." in answer.error["message"]
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/models/tiny"])

@@ -194,6 +194,17 @@ def test_a_wrong_value_is_refused_with_its_path_and_code(fields, param, code):
     assert len(caught.value.message) < 300
 
 
+def test_an_empty_string_is_answered_with_what_can_be_sent_instead():
+    def message(**fields):
+        with pytest.raises(InvalidRequest) as caught:
+            parse(body(**fields))
+        return caught.value.message
+
+    assert "GET /v1/models" in message(model="")
+    assert "leave it out" not in message(model="")  # it is required
+    assert "leave it out" in message(stop="")
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [

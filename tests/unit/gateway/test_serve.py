@@ -15,10 +15,18 @@ def test_a_taken_port_is_said_with_its_number_and_flag():
             bind("127.0.0.1", port, flag="--port")
 
 
-@pytest.mark.parametrize(("host", "port"), [("192.0.2.1", 0), ("127.0.0.1", 70_000), ("::g", 0)])
-def test_an_address_that_cannot_be_had_is_said_plainly(host, port):
-    with pytest.raises(PortUnavailable, match=r"Cannot listen on .*--admin-port"):
-        bind(host, port, flag="--admin-port")
+@pytest.mark.parametrize("host", ["192.0.2.1", "::g", "nonsense.invalid", "a..b", "a\0b"])
+def test_a_host_that_cannot_be_had_is_said_with_what_changes_it(host):
+    with pytest.raises(PortUnavailable, match=r"Cannot listen on .*--host") as refused:
+        bind(host, 0, flag="--port")
+    assert "--port" not in str(refused.value)
+    with pytest.raises(PortUnavailable, match="FOREBAY_ADMIN_HOST"):
+        bind(host, 0, flag="--admin-port")
+
+
+def test_a_port_that_is_none_is_said_with_its_flag():
+    with pytest.raises(PortUnavailable, match=r"Cannot listen on port 70000 .*--admin-port"):
+        bind("127.0.0.1", 70_000, flag="--admin-port")
 
 
 async def test_port_0_is_a_free_one_and_the_listener_knows_it(listener):

@@ -99,7 +99,7 @@ async def test_usage_is_filtered_newest_first_and_limited(ledger: Any) -> None:
         await ids(limit=-1)
 
 
-async def test_totals_sum_by_key_model_and_day_largest_first(ledger: Any) -> None:
+async def test_totals_sum_by_scope_model_and_day_largest_first(ledger: Any) -> None:
     await two_organisations(ledger)
 
     async def sums(by: str, **query: Any) -> list[tuple[str, int, int, int]]:
@@ -107,6 +107,9 @@ async def test_totals_sum_by_key_model_and_day_largest_first(ledger: Any) -> Non
         return [(t.group, t.calls, t.output_tokens, t.amount_nanos) for t in totals]
 
     assert await sums("key") == [("key_b", 1, 30, 800), ("key_a", 2, 30, 700)]
+    assert await sums("project") == [("prj_b", 1, 30, 800), ("prj_a", 2, 30, 700)]
+    assert await sums("organisation") == [("org_b", 1, 30, 800), ("org_a", 2, 30, 700)]
+    assert await sums("organisation", project_id="prj_a") == [("org_a", 2, 30, 700)]
     assert await sums("model") == [("big", 1, 30, 800), ("small", 2, 30, 700)]
     assert await sums("day") == [("2026-12-01", 2, 50, 1_200), ("2026-11-30", 1, 10, 300)]
     assert await sums("key", limit=1) == [("key_b", 1, 30, 800)]

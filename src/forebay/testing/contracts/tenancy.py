@@ -15,7 +15,16 @@ import pytest
 
 from forebay.core.errors import InvalidKey, InvalidRequest
 from forebay.core.job import Lane
-from forebay.tenancy import KeyInfo, KeySpec, PlanSettings, Tenancy, make_key, plans_by_name, redact
+from forebay.tenancy import (
+    KeyInfo,
+    KeySpec,
+    PlanSettings,
+    ProjectInfo,
+    Tenancy,
+    make_key,
+    plans_by_name,
+    redact,
+)
 from forebay.testing.clock import CountingIds, FakeClock
 
 PLANS = plans_by_name([PlanSettings(name="premium", weight=4, lanes=tuple(Lane))])
@@ -294,6 +303,18 @@ async def test_organisations_are_listed_oldest_first(tenancy: Tenancy) -> None:
     for name in ("zebra", "ant", "zebra"):
         await tenancy.ensure(name, "default", plan="standard")
     assert await tenancy.organisations() == ["zebra", "ant"]
+
+
+async def test_l14_projects_are_listed_oldest_first_with_the_ids_of_their_own_organisations(
+    tenancy: Tenancy,
+) -> None:
+    """L14: two projects of one name are listed apart, each under its organisation."""
+    assert await tenancy.projects() == []
+    expected = []
+    for organisation, project in (("b", "web"), ("a", "web"), ("b", "mobile"), ("b", "web")):
+        scopes = await tenancy.ensure(organisation, project, plan="standard")
+        expected.append(ProjectInfo(organisation, project, scopes))
+    assert await tenancy.projects() == expected[:3]
 
 
 async def test_a_key_made_while_it_is_being_tried_works_afterwards(tenancy: Tenancy) -> None:

@@ -1,0 +1,80 @@
+"""A ledger that is slow and fails now and then, before or after it has done what was asked.
+
+Wraps any ledger. Each verb may wait a little; some raise StoreUnavailable, half of those although
+the operation took effect: an answer that was lost. Opening accounts and prices never fails.
+
+Not here: what must hold all the same (`watched.py`, `world.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Mapping
+from typing import Any, TypeVar
+
+from forebay.core.errors import StoreUnavailable
+from forebay.core.hold import Balance, Bill, Hold, HoldRequest, UsageQuery
+from forebay.core.usage import UsageRow
+from forebay.ledger import Ledger
+
+T = TypeVar("T")
+
+
+class FlakyLedger(Ledger):
+    """`share` of the verbs fail; between two moments of `stalls` (loop time) nothing is answered."""
+
+    def __init__(
+        self,
+        inner: Any,
+        rng: random.Random,
+        *,
+        share: float,
+        stalls: tuple[float, float] | None = None,
+    ) -> None:
+        self._inner = inner
+        self._random = rng
+        self._share = share
+        self._stalls = stalls or (0.0, 0.0)
+
+    async def _do(self, operation: Awaitable[T]) -> T:
+        chance = self._random.random
+        now, (start, end) = asyncio.get_running_loop().time(), self._stalls
+        if start <= now < end:
+            await asyncio.sleep(end - now)
+        if chance() < 0.5:
+            await asyncio.sleep(chance() / 50)
+        if chance() < self._share:
+            if chance() < 0.5:
+                await operation
+            else:
+                operation.close()  # type: ignore[attr-defined]
+            raise StoreUnavailable("simulated")
+        return await operation
+
+    async def hold(self, request: HoldRequest) -> Hold:
+        return await self._do(self._inner.hold(request))
+
+    async def dispatch(self, hold_id: str, attempt: int) -> None:
+        await self._do(self._inner.dispatch(hold_id, attempt))
+
+    async def settle(self, hold_id: str, attempt: int, bill: Bill) -> UsageRow:
+        return await self._do(self._inner.settle(hold_id, attempt, bill))
+
+    async def release(self, hold_id: str, attempt: int, bill: Bill) -> UsageRow:
+        return await self._do(self._inner.release(hold_id, attempt, bill))
+
+    async def beat(self, process: str, counter: int, progress: Mapping[str, int]) -> None:
+        await self._do(self._inner.beat(process, counter, progress))
+
+    async def sweep(self, monotonic: float) -> list[UsageRow]:
+        return await self._do(self._inner.sweep(monotonic))
+
+    async def balances(self, scope: str) -> Balance:
+        return await self._do(self._inner.balances(scope))
+
+    async def usage(self, query: UsageQuery) -> list[UsageRow]:
+        return await self._do(self._inner.usage(query))
+
+    async def close(self) -> None:
+        await self._inner.close()
