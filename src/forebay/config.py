@@ -33,6 +33,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from forebay.admission import AdmissionSettings
 from forebay.catalog import BUILT_IN, SMOLLM2, LaneFactors, ModelSettings
+from forebay.core.wording import placed, plain
 from forebay.engine.settings import ScriptedSettings
 from forebay.gateway import GatewaySettings
 from forebay.queue import QueueSettings
@@ -206,6 +207,8 @@ class _Layer:
         if isinstance(value, str) and value in ("none", "null") and NoneType in _alternatives(kind):
             return None
         if isinstance(value, str | Path) and Path in _alternatives(kind):
+            if value == "":
+                self.problems.append(f"{_origin(path, [self])}: is empty; name a path")
             return self._resolve(Path(value), path)
         return value
 
@@ -264,9 +267,11 @@ def _from_environment(environ: Mapping[str, str], home: str) -> _Layer:
 
 def _from_file(path: Path, home: str) -> _Layer:
     try:
-        content = path.read_bytes()
+        content = path.read_text("utf-8-sig")
     except OSError as error:
         raise ConfigError([f"cannot read {path}: {error.strerror}"]) from None
+    except UnicodeDecodeError:
+        raise ConfigError([f"{path.name}: is not UTF-8 text; save it as UTF-8"]) from None
     layer = _Layer(home, base=path.absolute().parent, file=path.name)
     parsed = _parse(content, path.name)
     layer.values = {} if parsed is None else parsed
@@ -296,7 +301,7 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-def _parse(content: str | bytes, where: str) -> Any:
+def _parse(content: str, where: str) -> Any:
     try:
         return yaml.load(content, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -341,7 +346,8 @@ def _validated(layers: Sequence[_Layer]) -> Settings:
         raise ConfigError(_explain(error, layers, "")) from None
     except ValueError as error:  # of Settings itself; the message begins with the name
         name = re.split(r"[: ]", str(error))[0]
-        raise ConfigError([f"{_origin(name, layers)}: {error}"]) from None
+        path, text = placed(name, str(error), (name,))
+        raise ConfigError([f"{_origin(path, layers)}: {text}"]) from None
 
 
 def _explain(error: ValidationError, layers: Sequence[_Layer], prefix: str) -> Iterator[str]:
@@ -353,12 +359,12 @@ def _explain(error: ValidationError, layers: Sequence[_Layer], prefix: str) -> I
                 path += f"[{part}]"
             elif not part[:1].isupper():  # else the name of a class that was tried
                 path += f".{part}" if path else part
-        text = each["msg"].replace("Input ", "", 1)
-        if each["type"] == "missing":
-            text = "is missing"
-        elif each["type"] == "value_error":
-            text = str(each["ctx"]["error"])
-        elif not _is_secret(path):
+        text = plain(each["msg"])
+        if each["type"] == "value_error":
+            entry = each["input"] if isinstance(each["input"], Mapping) else {}
+            names = (path, path.rpartition(".")[2], f"models.{entry.get('id')}", "models")
+            path, text = placed(path, str(each["ctx"]["error"]), names)
+        elif each["type"] != "missing" and not _is_secret(path):
             text += f", not {each['input']!r:.60}"
         yield f"{_origin(path, layers)}: {text}"
 

@@ -24,12 +24,12 @@ from typing import Any, Protocol
 
 from forebay import __version__
 from forebay.admission.memory import MemoryAdmission
-from forebay.catalog import FetchSettings, ModelSettings, price_terms
+from forebay.catalog import FetchSettings, ModelSettings, describe, price_terms
 from forebay.catalog.download import Progress
 from forebay.catalog.fetch import Weights, fetch, find
 from forebay.catalog.static import StaticCatalog
 from forebay.config import Settings
-from forebay.core.money import Price, format_usd
+from forebay.core.money import Price
 from forebay.engine import Engine
 from forebay.engine.process import ChildEngine
 from forebay.engine.settings import EngineSettings
@@ -469,35 +469,12 @@ def _administration(
 
 
 def describe_models(settings: Settings, prices: Sequence[Price]) -> list[dict[str, Any]]:
-    """The catalogue as `forebay models list` shows it; prices in USD per million tokens."""
-    rows = []
-    for model in settings.models:
-        mine = [price for price in prices if price.terms.model == model.id]
-        rows.append(
-            {
-                "id": model.id,
-                "aliases": list(model.aliases),
-                "engine": model.engine,
-                "context_tokens": model.context_tokens,
-                "max_output_tokens": model.max_output_tokens,
-                "prefix_cache": model.prefix_cache,
-                "control_token_safe": True,
-                "fetched": model.source is None
-                or find(model.source, fetch_settings(settings)) is not None,
-                "prices": {
-                    price.terms.lane.value: {
-                        "version": price.version,
-                        "input_usd_per_million": format_usd(price.terms.input_nanos * 1_000_000),
-                        "cached_input_usd_per_million": format_usd(
-                            price.terms.cached_input_nanos * 1_000_000
-                        ),
-                        "output_usd_per_million": format_usd(price.terms.output_nanos * 1_000_000),
-                    }
-                    for price in mine
-                },
-            }
-        )
-    return rows
+    """The catalogue as `forebay models list` shows it."""
+
+    def is_here(model: ModelSettings) -> bool:
+        return model.source is None or find(model.source, fetch_settings(settings)) is not None
+
+    return describe(settings.models, prices, is_here)
 
 
 async def _first_key(settings: Settings, administration: Administration) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import sys
 from collections.abc import AsyncIterator
@@ -234,6 +235,18 @@ async def test_everything_survives_a_restart_and_the_chain_goes_on(
     assert (row.sequence, row.attempt, row.usage.output_tokens) == (2, 3, 9)
     await check_books(second)
     await second.close()
+
+
+async def test_nobody_else_may_read_the_file_nor_its_log(path: Path, clock: FakeClock) -> None:
+    before = os.umask(0)
+    try:
+        opened = await SqliteLedger.open(path, clock)
+    finally:
+        os.umask(before)
+    files = list(path.parent.glob("ledger.db*"))
+    assert {file.name for file in files} >= {"ledger.db", "ledger.db-wal", "ledger.db-shm"}
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+    await opened.close()
 
 
 async def test_a_busy_event_loop_does_not_starve_the_writer(

@@ -202,7 +202,7 @@ class Twins(RuleBasedStateMachine):
             st.none() | st.just(1_796_090_000.0),
             st.integers(-1, 20),
         ),
-        by=st.sampled_from(["key", "model", "day", "week"]),
+        by=st.sampled_from(["key", "project", "organisation", "model", "day", "week"]),
     )
     def report(self, query: UsageQuery, by: str) -> None:
         self.both(lambda ledger: ledger.usage(query))

@@ -179,7 +179,8 @@ def test_the_first_start_prints_a_key_once_and_a_curl_that_streams_with_it(tmp_p
     with Starting(data_dir) as again:
         block = again.block()
         assert not [line for line in block if "fbk_live_" in line]
-        assert [line for line in block if "keys create" in line]
+        assert [line for line in block if "keys create" in line and "shown once" in line]
+        assert [line for line in block if "export FOREBAY_API_KEY=" in line]
         command = printed_curl(block)
         assert "Authorization: Bearer $FOREBAY_API_KEY" in command
         if shutil.which("curl"):
@@ -246,7 +247,9 @@ def test_a_second_ctrl_c_breaks_running_answers_off(tmp_path):
         server.signal(signal.SIGINT)
         assert server.wait() == 0
         assert time.monotonic() - started < 20
-        assert "[DONE]" not in call.rest()
+        *_, last, end = call.rest()
+        assert json.loads(last)["error"]["code"] == "server_shutdown"
+        assert end == "[DONE]"
         eventually(lambda: not any(map(alive, engines)), what="the engine is gone")
     # Nothing is left open: the keys are read without a server, from the books themselves.
     assert {row["open_calls"] for row in forebay_json("keys", "list", "--data-dir", tmp_path)} == {
@@ -307,13 +310,30 @@ def test_a_damaged_store_cannot_start_and_says_what_to_do(tmp_path):
     assert "Traceback" not in refused.stderr
 
 
+@pytest.mark.parametrize("host", ["192.0.2.1", "nonsense.invalid"])
+def test_a_host_that_is_not_of_this_machine_is_exit_2_with_its_flag(tmp_path, host):
+    refused = forebay("up", "--data-dir", tmp_path, *SCRIPTED, "-p", "0", "--host", host)
+    assert refused.returncode == 2
+    assert "--host" in refused.stderr
+    assert "--port" not in refused.stderr
+    assert refused.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("up", "--model", "nobody"), "--model: no model 'nobody'"),
+        (("models", "pull", "nobody"), "forebay: There is no model 'nobody'; there are: default, "),
+        (("keys", "create", "--model", "nobody"), "no model 'nobody' here; there are: smollm2"),
+        (("keys", "create", "--max-open-calls", "0"), "max_open_calls must be at least 1"),
+        (("keys", "create", "--expires-in-days", "soon"), "'--expires-in-days': must be a number"),
+        (("keys", "create", "--data-dir", ""), "it is empty; name a directory"),
+        (("budgets", "set", "5.00"), "--organisation"),
+        (("usage", "--limit", "0"), "'--limit': must be at least 1"),
+        (("usage", "--since", "soon"), "'soon' is not a day"),
         (("up", "-p", "99999"), "--port"),
         (("up", "--bogus"), "--bogus"),
-        (("usage", "--by", "colour"), "colour"),
+        (("usage", "--by", "colour"), "'--by': 'colour' is not one of 'key', 'project'"),
         (("keys", "create", "--config", "/no/such/file"), "/no/such/file"),
         (("keys", "create", "--monthly-budget", "much"), "monthly budget"),
         (("keys", "create", "--plan", "gold"), "gold"),
@@ -322,10 +342,12 @@ def test_a_damaged_store_cannot_start_and_says_what_to_do(tmp_path):
     ],
 )
 def test_wrong_use_is_exit_2_and_says_what(arguments, words, tmp_path):
-    refused = forebay(*arguments, "--data-dir", tmp_path)
+    place = () if "--data-dir" in arguments else ("--data-dir", tmp_path)
+    refused = forebay(*arguments, *place)
     assert refused.returncode == 2
     assert words in refused.stderr
     assert "Traceback" not in refused.stderr
+    assert "Value error" not in refused.stderr
 
 
 def test_debug_shows_where_a_start_failed_and_the_exit_code_stays(tmp_path):
@@ -378,11 +400,13 @@ def test_keys_are_made_listed_and_revoked_while_the_server_runs(server):
     assert listed[made["id"]]["spent_usd"] != "0.00"
     assert made["key"] not in json.dumps(list(listed.values()))
     text = server.command("keys", "list")
-    assert made["id"] in text.stdout
+    assert made["id"][-6:] in text.stdout
+    assert made["id"] in server.command("keys", "list", "--wide").stdout
     assert made["key"] not in text.stdout
 
-    revoked = server.command("keys", "revoke", made["id"])
-    assert revoked.returncode == 0
+    revoked = server.command("keys", "revoke", made["id"][-6:])
+    assert revoked.returncode == 0, revoked.stderr
+    assert "revoked 2" in server.command("keys", "list").stdout
     status, answer = ask(server, made["key"])
     assert (status, answer["error"]["code"]) == (401, "invalid_api_key")
     unknown = server.command("keys", "revoke", "key_nobody")
@@ -405,9 +429,12 @@ def test_a_key_is_held_to_its_budget_models_and_lanes(server):
     row = rows[poor["id"]]
     assert (row["monthly_budget_usd"], row["spent_usd"]) == ("0.000001", "0.00")
 
-    other = server.command_json("keys", "create", "--model", "another")
-    status, answer = ask(server, other["key"])
-    assert status == 404
+    for limit in (("--model", "another"), ("--max-open-calls", "0")):
+        refused = server.command("keys", "create", *limit)
+        assert refused.returncode == 2
+    allowed = server.command_json("keys", "create", "--model", "scripted")
+    assert allowed["models"] == ["scripted"]
+    assert ask(server, allowed["key"])[0] == 200
     slow = server.command_json("keys", "create", "--lane", "batch")
     assert ask(server, slow["key"], service_tier="flex")[0] == 200
     assert ask(server, slow["key"], service_tier="default")[0] == 403
@@ -439,16 +466,74 @@ def test_usage_shows_each_call_exactly_and_its_sums(server):
     # 0.10 and 0.40 USD per million are 100 and 400 nano-USD a token.
     assert row["amount_nanos"] == 100 * row["input_tokens"] + 400 * 10
     table = server.command("usage", "--limit", "1000").stdout
-    line = next(line for line in table.splitlines() if row["call_id"] in line)
-    assert line.split()[-1] == row["amount_usd"]
-    for word in ("scripted", "interactive", "completed", made["id"][-6:]):
-        assert word in line
+    assert max(map(len, table.splitlines())) <= 120
+    line = next(line for line in table.splitlines() if "counted" in line)
+    wide = server.command("usage", "--limit", "1000", "--wide").stdout
+    wide_line = next(line for line in wide.splitlines() if row["call_id"] in line)
+    for shown in (line, wide_line):
+        assert shown.split()[-1] == row["amount_usd"]
+        for word in ("scripted", "interactive", "completed"):
+            assert word in shown
+    assert made["id"] in wide_line
     [total] = [t for t in server.command_json("usage", "--by", "key") if t["key"] == made["id"]]
     assert (total["calls"], total["amount_usd"]) == (1, row["amount_usd"])
-    for by in ("model", "day"):
+    assert total["name"] == "counted"
+    for by in ("key", "project", "organisation", "model", "day"):
         assert server.command("usage", "--by", by).returncode == 0
         assert sum(t["calls"] for t in server.command_json("usage", "--by", by)) >= 1
     assert len(server.command_json("usage", "--limit", "1")) == 1
+    assert server.command_json("usage", "--until", "2001-01-31") == []
+    assert server.command_json("usage", "--by", "key", "--since", "2201-01-31") == []
+    assert server.command_json("usage", "--since", "2001-01-31")
+
+
+def test_budgets_are_set_and_listed_with_and_without_a_server(tmp_path):
+    with Server.start(*SCRIPTED, data_dir=tmp_path, env=QUICK) as server:
+        made = server.command_json("keys", "create", "--organisation", "acme", "--project", "web")
+        assert ask(server, made["key"])[0] == 200
+        said = server.command("budgets", "set", "--organisation", "acme", "0.00")
+        assert said.stdout.startswith("acme may spend 0.00 USD a month; ")
+        status, answer = ask(server, made["key"])
+        assert (status, answer["error"]["code"]) == (429, "insufficient_quota")
+        assert "monthly budget of its organisation" in answer["error"]["message"]
+        assert ask(server, server.key)[0] == 200
+        lifted = server.command_json("budgets", "set", "none", "--organisation", "acme")
+        assert lifted["monthly_budget_usd"] is None
+        assert ask(server, made["key"])[0] == 200
+        unknown = server.command("budgets", "set", "1", "--organisation", "acne")
+        assert unknown.returncode == 2
+        assert "there are: default, acme" in unknown.stderr
+        assert server.stop() == 0
+    place = ("--data-dir", tmp_path)
+    web = ("--organisation", "acme", "--project", "web")
+    assert forebay_json("budgets", "set", "5", *web, *place)["monthly_budget_usd"] == "5.00"
+    rows = {
+        (row["organisation"], row["project"]): row["monthly_budget_usd"]
+        for row in forebay_json("budgets", "list", *place)
+    }
+    assert rows == {
+        ("default", None): None,
+        ("default", "default"): None,
+        ("acme", None): None,
+        ("acme", "web"): "5.00",
+    }
+    assert "5.00" in forebay("budgets", "list", *place).stdout
+
+
+def test_tables_fit_120_columns_and_a_key_that_has_expired_is_said_to_have(tmp_path):
+    place = ("--data-dir", tmp_path)
+    names = ("--name", "a long name " + "of a key" * 9, "--organisation", "x" * 90)
+    forebay("keys", "create", *names, "--monthly-budget", "123456.789", *place)
+    for days in ("0.00000001", "30"):
+        forebay_json("keys", "create", "--expires-in-days", days, *place)
+    listed = forebay("keys", "list", *place).stdout.splitlines()
+    assert len(listed) == 5
+    assert max(map(len, listed)) <= 120
+    assert "expired 2" in listed[3]
+    assert "until 2" in listed[4]
+    modes = {path.name: path.stat().st_mode & 0o077 for path in tmp_path.iterdir()}
+    assert "ledger.db" in modes
+    assert set(modes.values()) == {0}
 
 
 def test_models_are_listed_with_prices_with_and_without_a_server(server, tmp_path):
@@ -593,6 +678,28 @@ def test_doctor_finds_what_is_wrong_and_changes_nothing(tmp_path):
     assert sick.returncode == 1
     [finding] = [f for f in json.loads(sick.stdout)["findings"] if f["level"] == "wrong"]
     assert finding["remedy"] == f"chmod 600 {tmp_path / 'pepper'}"
+
+
+def test_doctor_and_chat_know_a_server_whose_data_is_here(tmp_path):
+    """As after `make up`: the data lies in ./data, and nobody said --data-dir."""
+    elsewhere = {"HOME": str(tmp_path / "home"), "FOREBAY_SERVE": "scripted"}
+    with Server.start(*SCRIPTED, data_dir=tmp_path / "data", env=QUICK) as server:
+        ports = {
+            "FOREBAY_PORT": str(server.port),
+            "FOREBAY_ADMIN_PORT": server.admin_url.rpartition(":")[2],
+        }
+        report = forebay("doctor", cwd=tmp_path, env={**elsewhere, **ports})
+        assert report.returncode == 0, report.stdout
+        assert f"process {server.pid} serves ./data" in report.stdout
+        assert report.stdout.count("is taken by the Forebay of ./data") == 2
+        assert "add --data-dir data" in report.stdout
+        assert server.stop() == 0
+    said = forebay("chat", "hi", "--data-dir", "data", cwd=tmp_path)
+    assert said.returncode == 1
+    assert "No server runs on" in said.stderr
+    assert "use --data-dir" not in said.stderr
+    lost = forebay("chat", "hi", cwd=tmp_path, env=elsewhere)
+    assert "use --data-dir data" in lost.stderr
 
 
 def test_a_command_says_where_data_might_be(tmp_path):

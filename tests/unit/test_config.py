@@ -204,31 +204,31 @@ def test_home_is_needed_only_where_it_is_used() -> None:
             "forebay.yaml: models[0].source.sha: unknown setting; did you mean sha256?",
         ),
         ("lane_factors: {zzz: 1}", "forebay.yaml: lane_factors.zzz: unknown setting; there are: "),
-        ("port: x", "forebay.yaml: port: should be a valid integer"),
-        ("port: null", "forebay.yaml: port: should be a valid integer, not None"),
-        ("port: true", "forebay.yaml: port: should be a valid integer"),
-        ("port: [1]", "forebay.yaml: port: should be a valid integer, not ['1']"),
-        ("port: 65536", "forebay.yaml: port: port is 65536; ports are 0 to 65535"),
-        ("port: 8081", "admin_port: admin_port is the same as port"),
-        ("log_level: loud", "forebay.yaml: log_level: should be 'debug', 'info', 'warning' or"),
-        ("queue: 5", "forebay.yaml: queue: should be"),
-        ("queue: {flow_jobs: 0}", "forebay.yaml: queue: queue.flow_jobs is 0"),
-        ("queue: {flow_jobs: 1.5}", "forebay.yaml: queue.flow_jobs: should be a valid integer"),
-        ("gateway: {body_seconds: .nan}", "forebay.yaml: gateway.body_seconds: should be a "),
+        ("port: x", "forebay.yaml: port: must be a whole number, not 'x'"),
+        ("port: null", "forebay.yaml: port: must be a whole number, not None"),
+        ("port: true", "forebay.yaml: port: must be a whole number, not 'true'"),
+        ("port: [1]", "forebay.yaml: port: must be a whole number, not ['1']"),
+        ("port: 65536", "forebay.yaml: port: is 65536; ports are 0 to 65535"),
+        ("port: 8081", "admin_port: is the same as port"),
+        ("log_level: loud", "forebay.yaml: log_level: must be 'debug', 'info', 'warning' or"),
+        ("queue: 5", "forebay.yaml: queue: must be a group of settings (names with values), not"),
+        ("queue: {flow_jobs: 0}", "forebay.yaml: queue.flow_jobs: is 0"),
+        ("queue: {flow_jobs: 1.5}", "forebay.yaml: queue.flow_jobs: must be a whole number"),
+        ("gateway: {body_seconds: .nan}", "forebay.yaml: gateway.body_seconds: must be a "),
         ("engine_start_timeout_seconds: inf", "forebay.yaml: engine_start_timeout_seconds: "),
         ("engine_step_timeout_seconds: 0", "forebay.yaml: engine_step_timeout_seconds: "),
-        ("lane_factors: {batch: -1}", "forebay.yaml: lane_factors: lane_factors.batch must be 0"),
-        ("scripted: {evicts: maybe}", "forebay.yaml: scripted.evicts: should be a valid boolean"),
+        ("lane_factors: {batch: -1}", "forebay.yaml: lane_factors.batch: must be 0"),
+        ("scripted: {evicts: maybe}", "forebay.yaml: scripted.evicts: must be true or false"),
         ("plans: [{weight: 0}]", "forebay.yaml: plans[0]: weight must be between 1 and"),
-        ("plans: [{lanes: [fast]}]", "forebay.yaml: plans[0].lanes[0]: should be 'premium', "),
-        ("plans: [{name: a}, {name: a}]", "forebay.yaml: plans: plans: the name 'a' is used twice"),
-        ("plans: gold", "forebay.yaml: plans: should be a valid tuple"),
-        ("models: []", "forebay.yaml: models: models: there must be at least one"),
+        ("plans: [{lanes: [fast]}]", "forebay.yaml: plans[0].lanes[0]: must be 'premium', "),
+        ("plans: [{name: a}, {name: a}]", "forebay.yaml: plans: the name 'a' is used twice"),
+        ("plans: gold", "forebay.yaml: plans: must be a list"),
+        ("models: []", "forebay.yaml: models: there must be at least one"),
         ("models: [{engine: scripted}]", "forebay.yaml: models[0].id: is missing"),
-        ("models: [scripted, scripted]", "forebay.yaml: models: models: the name 'scripted' is"),
-        ("models: [nobody]", "forebay.yaml: models[0]: models.nobody.source: an openvino model"),
+        ("models: [scripted, scripted]", "forebay.yaml: models: the name 'scripted' is"),
+        ("models: [nobody]", "forebay.yaml: models[0].source: an openvino model"),
         ("models: [{id: m, engine: vllm, source: {path: a}}]", "forebay.yaml: models[0].engine: "),
-        ("models: [{id: m, source: 5}]", "forebay.yaml: models[0].source: should be"),
+        ("models: [{id: m, source: 5}]", "forebay.yaml: models[0].source: must be a group of"),
         ("serve: [smal]", "forebay.yaml: serve: no model 'smal'; did you mean small?"),
         ("port: 1\nhost: a\nport: 2", "forebay.yaml:3: 'port' stands here twice"),
         ("queue: {w_in: 1, w_in: 2}", "forebay.yaml:1: 'w_in' stands here twice"),
@@ -238,6 +238,11 @@ def test_home_is_needed_only_where_it_is_used() -> None:
         ("- port", "forebay.yaml: must be a mapping of settings at its top"),
         ("just text", "forebay.yaml: must be a mapping of settings at its top"),
         ("a: !!python/object:os.system {}", "forebay.yaml:1: could not determine a constructor"),
+        ("data_dir: ''", "forebay.yaml: data_dir: is empty; name a path"),
+        (
+            "models: [{id: m, kv_tokens: 5, source: {path: a}}]",
+            "forebay.yaml: models[0].kv_tokens: is",
+        ),
         ("port: \x01", "forebay.yaml: not YAML: unacceptable character"),
     ],
 )
@@ -248,6 +253,29 @@ def test_what_a_file_gets_wrong_is_said_with_its_place(
     assert any(problem.startswith(expected) for problem in found), found
 
 
+@pytest.mark.parametrize("content", ["port: 1".encode("utf-16"), b"\xff\xfe", b"host: \xe9"])
+def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "forebay.yaml"
+    path.write_bytes(content)
+    assert problems(path=path) == ("forebay.yaml: is not UTF-8 text; save it as UTF-8",)
+
+
+def test_the_mark_that_some_editors_put_before_utf_8_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "forebay.yaml"
+    path.write_bytes(b"\xef\xbb\xbfport: 1\nhost: h\xc3\xa9\n")
+    assert (settings(path=path).port, settings(path=path).host) == (1, "hé")
+    path.write_bytes(b"\xef\xbb\xbf")
+    assert settings(path=path) == settings()
+
+
+def test_no_problem_speaks_the_language_of_a_library(write: Write) -> None:
+    text = "queue: 5\nplans: gold\nport: x\nhost: [1]\nmodels: [{id: m, source: 5}, [a], {}]\n"
+    found = problems(path=write(text))
+    assert len(found) == 7
+    for word in ("Settings", "Source", "tuple", "dictionary", "instance", "Value error", "Input"):
+        assert word not in str(found)
+
+
 def test_all_problems_are_said_at_once(write: Write) -> None:
     path = write("prot: 1\nqueue: {flow_jobz: 1}\n")
     assert len(problems({"FOREBAY_HOTS": "x"}, path, porrt=1)) == 4
@@ -255,14 +283,14 @@ def test_all_problems_are_said_at_once(write: Write) -> None:
 
 
 def test_problems_name_the_flag_or_the_variable() -> None:
-    assert problems(port=70_000) == ("--port: port is 70000; ports are 0 to 65535",)
+    assert problems(port=70_000) == ("--port: is 70000; ports are 0 to 65535",)
     assert problems(porrt=1) == ("--porrt: unknown setting; did you mean port?",)
     (problem,) = problems({"FOREBAY_QUEUE__FLOW_JOBS": "many"})
-    assert problem.startswith("FOREBAY_QUEUE__FLOW_JOBS: should be a valid integer")
+    assert problem.startswith("FOREBAY_QUEUE__FLOW_JOBS: must be a whole number")
     (problem,) = problems({"FOREBAY_QUEUE__FLOW_JOBS": "0"})
-    assert problem.startswith("FOREBAY_QUEUE__FLOW_JOBS: queue.flow_jobs is 0")
+    assert problem.startswith("FOREBAY_QUEUE__FLOW_JOBS: is 0")
     (problem,) = problems({"FOREBAY_MODELS": "[{id: m, engine: x, source: {path: a}}]"})
-    assert problem.startswith("FOREBAY_MODELS (models[0].engine): should be ")
+    assert problem.startswith("FOREBAY_MODELS (models[0].engine): must be ")
     assert problems({"FOREBAY_SERVE": "[a"})[0].startswith("FOREBAY_SERVE:1: ")
 
 

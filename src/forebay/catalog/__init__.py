@@ -2,6 +2,7 @@
 
 from forebay.catalog.choose import index, output_bound, require_lane, resolve
 from forebay.catalog.contract import Catalog, ModelCard
+from forebay.catalog.describe import describe
 from forebay.catalog.settings import (
     BUILT_IN,
     SCRIPTED,
@@ -27,6 +28,7 @@ __all__ = [
     "PathSource",
     "Source",
     "WheelSource",
+    "describe",
     "index",
     "output_bound",
     "price_terms",

@@ -6,21 +6,35 @@ Not here: what a command does (its own file), what a failure looks like (`failur
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from forebay import __version__
 from forebay.cli import budgets, chat, doctor, keys, models, up, usage
 from forebay.cli.failure import explain
+from forebay.core.wording import plain
 
 HELP_COLUMNS = 80
+
+
+class Commands(TyperGroup):
+    """The root of all commands: says what is wrong with an argument without a library's terms."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as fault:
+            fault.message = plain(fault.message)
+            raise
 
 
 def build() -> typer.Typer:
     """All commands."""
     app = typer.Typer(
         name="forebay",
+        cls=Commands,
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode=None,  # plain help: quicker, and the same text in docs and pipes

@@ -10,13 +10,18 @@ from typing import Annotated, Any
 import typer
 
 from forebay.cli import desk
-from forebay.cli.options import AsJson, Config, DataDir
+from forebay.cli.options import AsJson, Config, DataDir, Wide
 from forebay.cli.screen import local_time, print_json, print_table
 
 _HEADINGS = (
-    "id", "name", "key", "organisation/project", "created", "state", ">budget USD", ">spent USD",
-    ">open calls",
+    "id", "~name", "key", "~organisation/project", "state", ">budget USD", ">spent USD", ">open",
 )  # fmt: skip
+_WIDE = (
+    "id", "name", "key", "organisation/project", "created", "state", ">budget USD", ">spent USD",
+    ">open calls", ">calls/minute", ">most output", "models", "lanes",
+)  # fmt: skip
+_SHOWN_OF_ID = 6
+_TO_THE_MINUTE = len("2027-01-15 08:00")
 
 
 def build() -> typer.Typer:
@@ -98,18 +103,28 @@ def create(
     print(made["key"], flush=True)
 
 
-def list_keys(data_dir: DataDir = None, config: Config = None, as_json: AsJson = False) -> None:
+def list_keys(
+    wide: Wide = False, data_dir: DataDir = None, config: Config = None, as_json: AsJson = False
+) -> None:
     """All keys, and what they spent this month."""
+    from forebay.system import SystemClock
+
     settings = desk.load(config, data_dir=data_dir)
     rows = desk.run(settings, desk.ask(settings, "keys.list"))
+    now = SystemClock().now()
     if as_json:
         print_json(rows)
+    elif wide:
+        print_table(_WIDE, (wide_cells(row, now) for row in rows), wide=True)
     else:
-        print_table(_HEADINGS, map(_cells, rows))
+        print_table(_HEADINGS, (cells(row, now) for row in rows))
 
 
 def revoke(
-    key_id: Annotated[str, typer.Argument(metavar="ID", help="As `forebay keys list` shows it.")],
+    key: Annotated[
+        str,
+        typer.Argument(metavar="KEY", help="Its id, the last 6 characters of that, or its name."),
+    ],
     data_dir: DataDir = None,
     config: Config = None,
     as_json: AsJson = False,
@@ -119,30 +134,51 @@ def revoke(
     Its running calls finish.
     """
     settings = desk.load(config, data_dir=data_dir)
-    revoked = desk.run(settings, desk.ask(settings, "keys.revoke", {"key_id": key_id}))
+    revoked = desk.run(settings, desk.ask(settings, "keys.revoke", {"key_id": key}))
     if as_json:
         print_json(revoked)
     else:
         print(f"revoked {revoked['id']} {revoked['name']}".rstrip())
 
 
-def _cells(row: dict[str, Any]) -> list[object]:
+def cells(row: dict[str, Any], now: float) -> list[object]:
+    """A row of `keys list`."""
     return [
-        row["id"],
+        f"…{row['id'][-_SHOWN_OF_ID:]}",
         row["name"],
         row["redacted"],
         f"{row['organisation']}/{row['project']}",
-        local_time(row["created_at"]),
-        _state(row),
+        state(row, now),
         row["monthly_budget_usd"],
         row["spent_usd"],
         row["open_calls"],
     ]
 
 
-def _state(row: dict[str, Any]) -> str:
+def wide_cells(row: dict[str, Any], now: float) -> list[object]:
+    """The same with all that is known of the key."""
+    return [
+        row["id"],
+        row["name"],
+        row["redacted"],
+        f"{row['organisation']}/{row['project']}",
+        local_time(row["created_at"]),
+        state(row, now),
+        row["monthly_budget_usd"],
+        row["spent_usd"],
+        row["open_calls"],
+        row["calls_per_minute"],
+        row["max_output_tokens"],
+        ", ".join(row["models"] or ("all",)),
+        ", ".join(row["lanes"] or ("all of the plan",)),
+    ]
+
+
+def state(row: dict[str, Any], now: float) -> str:
+    """Whether the key works, and since or until when."""
     if row["revoked_at"] is not None:
-        return f"revoked {local_time(row['revoked_at'])}"
-    if row["expires_at"] is not None:
-        return f"until {local_time(row['expires_at'])}"
-    return "live"
+        return f"revoked {local_time(row['revoked_at'])[:_TO_THE_MINUTE]}"
+    if row["expires_at"] is None:
+        return "live"
+    word = "until" if row["expires_at"] > now else "expired"
+    return f"{word} {local_time(row['expires_at'])[:_TO_THE_MINUTE]}"

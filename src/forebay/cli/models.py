@@ -5,11 +5,13 @@ Not here: which models there are (`forebay.catalog`, and the configuration).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from forebay.cli import desk
+from forebay.cli.failure import WRONG_USE, Failure
 from forebay.cli.options import AsJson, Config, DataDir
 from forebay.cli.progress import FetchProgress
 from forebay.cli.screen import print_json, print_table
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from forebay.config import Settings
 
 _HEADINGS = (
-    "model", "also called", "engine", ">context", ">most output", "fetched", ">USD/M in",
+    "model", "~also called", "engine", ">context", ">most output", "fetched", ">USD/M in",
     ">cached", ">out",
 )  # fmt: skip
 
@@ -61,8 +63,10 @@ def pull(
 
     What is here already is not fetched again.
     """
-    settings = desk.load(config, data_dir=data_dir, serve=names or None)
-    fetched = desk.run(settings, _pull(settings))
+    # Named models may be any that are configured, not only those that are served.
+    settings = desk.load(config, data_dir=data_dir, serve=() if names else None)
+    models = _chosen(settings, names) if names else settings.models
+    fetched = desk.run(settings, _pull(settings, models))
     if as_json:
         print_json(fetched)
         return
@@ -89,10 +93,24 @@ async def _models(settings: Settings) -> list[dict[str, Any]]:
     return rows
 
 
-async def _pull(settings: Settings) -> list[dict[str, Any]]:
+def _chosen(settings: Settings, names: Sequence[str]) -> list[ModelSettings]:
+    """The models of these names, each once. Raises Failure naming those that there are."""
+    from forebay.catalog import BUILT_IN
+
+    known = {name: model for model in settings.models for name in model.names()}
+    all_names = {name: model for model in BUILT_IN for name in model.names()} | known
+    for name in names:
+        if name not in all_names:
+            raise Failure(
+                f"There is no model {name!r}; there are: {', '.join(sorted(known))}.", WRONG_USE
+            )
+    return list(dict.fromkeys(all_names[name] for name in names))
+
+
+async def _pull(settings: Settings, models: Sequence[ModelSettings]) -> list[dict[str, Any]]:
     progress = FetchProgress()
     try:
-        return [await _fetch(settings, model, progress) for model in settings.models]
+        return [await _fetch(settings, model, progress) for model in models]
     finally:
         progress.close()
 

@@ -7,13 +7,24 @@ from typing import Annotated
 
 import typer
 
+
+def _directory(text: str) -> Path:
+    """A directory, there or not. Nothing, a slip of a script, must not mean the working directory."""
+    if not text.strip():
+        raise typer.BadParameter("it is empty; name a directory.")
+    path = Path(text)
+    if path.exists() and not path.is_dir():
+        raise typer.BadParameter(f"{text!r} is a file, not a directory.")
+    return path
+
+
 DataDir = Annotated[
     Path | None,
     typer.Option(
         "--data-dir",
         metavar="DIR",
         help="Directory of databases, keys and sockets.",
-        file_okay=False,
+        parser=_directory,
         show_default=False,
     ),
 ]
@@ -29,3 +40,4 @@ Config = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Wide = Annotated[bool, typer.Option("--wide", help="Show everything, however wide the table gets.")]

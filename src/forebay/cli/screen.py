@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 # A pipe has no width: a table for it is as wide as people's terminals are today.
 PIPE_COLUMNS = 120
+GAP_COLUMNS = 2
 LEAST_COLUMNS = 8  # a name that is cut shorter than this names nothing
 
 
@@ -54,20 +55,20 @@ def print_table(
     if not wide:
         columns = shutil.get_terminal_size((PIPE_COLUMNS, 24)).columns
         _narrow(widths, [heading.startswith("~") for heading in headings], columns)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for heading, name, width in zip(headings, names, widths, strict=True):
         justify: Literal["left", "right"] = "right" if heading.startswith(">") else "left"
         table.add_column(name, justify=justify, width=width, no_wrap=True, overflow="ellipsis")
     for row in cells:
         table.add_row(*row)
-    whole = sum(widths) + 2 * len(widths)
+    whole = sum(widths) + GAP_COLUMNS * len(widths)
     Console(markup=False, highlight=False, emoji=False, width=whole).print(table)
 
 
 def _narrow(widths: list[int], shortened: Sequence[bool], columns: int) -> None:
     """Take what is too much from the widest of the columns that may be shortened."""
     mine = [index for index, may in enumerate(shortened) if may]
-    excess = sum(widths) + 2 * (len(widths) - 1) - columns
+    excess = sum(widths) + GAP_COLUMNS * (len(widths) - 1) - columns
     while excess > 0 and mine:
         widest = max(mine, key=widths.__getitem__)
         if widths[widest] <= LEAST_COLUMNS:

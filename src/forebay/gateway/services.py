@@ -93,7 +93,7 @@ class GatewaySettings:
     )
     slow_client_seconds: float = field(
         default=30.0,
-        metadata={"help": "Longest a client may take no bytes of its stream; then it is cut off."},
+        metadata={"help": "Longest a client may take no bytes of its answer; then it is cut off."},
     )
     idle_seconds: int = field(
         default=75,

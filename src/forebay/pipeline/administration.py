@@ -179,9 +179,16 @@ class Administration:
         balance = await self._desk.ledger.balances(scope)
         return {"organisation": organisation, "project": project, "id": scope, **_money(balance)}
 
-    async def usage(self, limit: int = 100, call_id: str | None = None) -> list[dict[str, Any]]:
-        """The newest calls, one row each; or the one call of this id."""
-        rows = await self._desk.ledger.usage(UsageQuery(limit=limit, call_id=call_id))
+    async def usage(
+        self,
+        limit: int = 100,
+        call_id: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+    ) -> list[dict[str, Any]]:
+        """The newest calls that began in [since, until), one row each; or the one of this id."""
+        query = UsageQuery(limit=limit, call_id=call_id, since=since, until=until)
+        rows = await self._desk.ledger.usage(query)
         keys = {info.id: info for info in await self._desk.tenancy.keys()} if rows else {}
         return [_row(row, keys.get(row.key_id)) for row in rows]
 

@@ -3,6 +3,8 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import socket
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
@@ -40,6 +42,7 @@ def test_this_environment_is_sound():
 def test_a_server_is_described_with_its_engines(settings):
     assert levels(checks.server(settings, STATUS)) == ["ok", "ok"]
     assert levels(checks.server(settings, engine(restarts=1))) == ["ok", "warning"]
+    assert "1 restart, " in list(checks.server(settings, engine(restarts=1)))[1].text
     assert levels(checks.server(settings, engine(state="restarting"))) == ["ok", "wrong"]
     other = checks.server(settings, {**STATUS, "version": "0.0.1"})
     assert levels(other) == ["ok", "warning", "ok"]
@@ -99,6 +102,50 @@ def test_a_taken_port_is_wrong_unless_our_server_has_it(settings):
         assert list(checks.ports(busy, STATUS)) == []
 
 
+class Alive(BaseHTTPRequestHandler):
+    """Answers as `GET /livez` of any Forebay does."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"status": "alive"}')
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_a_port_of_another_forebay_is_a_warning_that_says_whose(settings):
+    with HTTPServer(("127.0.0.1", 0), Alive) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        port = server.server_address[1]
+        busy = dataclasses.replace(settings, port=port, admin_port=0)
+        near = {**STATUS, "urls": [f"http://127.0.0.1:{port}"]}
+        unknown, *_ = checks.ports(busy, None)
+        ours, *_ = checks.ports(busy, None, near)
+        server.shutdown()
+        thread.join()
+    assert (unknown.level, ours.level) == ("warning", "warning")
+    assert "other data" in unknown.text
+    assert "./data" in ours.text
+    assert "--data-dir data" in ours.remedy
+    assert "--port" in ours.remedy
+
+
+def test_data_in_the_working_directory_is_pointed_at(settings, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    elsewhere = load({}, {"HOME": str(tmp_path)})
+    assert list(checks.neighbour(elsewhere, None, None)) == []
+    settings.data_dir.mkdir()
+    (settings.data_dir / "ledger.db").touch()
+    for other, word in ((None, "there is data"), (STATUS, "process 7")):
+        [finding] = checks.neighbour(elsewhere, None, other)
+        assert (finding.level, finding.remedy) == ("warning", "add --data-dir data")
+        assert word in finding.text
+    assert list(checks.neighbour(elsewhere, STATUS, None)) == []
+    assert list(checks.neighbour(settings, None, None)) == []
+
+
 def test_a_pepper_that_others_can_read_is_wrong(settings):
     settings.data_dir.mkdir(mode=0o700)
     pepper = settings.data_dir / "pepper"
@@ -108,6 +155,9 @@ def test_a_pepper_that_others_can_read_is_wrong(settings):
     assert finding.level == "wrong"
     assert finding.remedy == f"chmod 600 {pepper}"
     pepper.chmod(0o600)
+    (settings.data_dir / "ledger.db").touch(0o644)
+    assert levels(checks.permissions(settings)) == ["wrong"]
+    (settings.data_dir / "ledger.db").chmod(0o600)
     assert levels(checks.permissions(settings)) == ["ok"]
     settings.data_dir.chmod(0o755)
     assert levels(checks.permissions(settings)) == ["warning", "ok"]

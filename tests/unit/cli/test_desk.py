@@ -3,7 +3,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from forebay.cli.desk import hint
+import pytest
+
+from forebay.cli.desk import data_here, elsewhere, hint
 from forebay.config import load
 
 
@@ -23,3 +25,38 @@ def test_a_hint_is_short_when_the_program_is_on_the_path(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "argv", [str(program), "up"])
     assert hint(load({}, {"HOME": "/home/a"}), "up") == "forebay up"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A working directory whose ./data has data."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "ledger.db").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize("chosen", ["data", "./data", "data/../data"])
+def test_who_looks_in_the_right_place_is_sent_nowhere(here, chosen):
+    settings = load({"data_dir": Path(chosen)}, {"HOME": "/home/a"})
+    assert elsewhere(settings) == ""
+    assert data_here(settings) is None
+
+
+def test_who_names_another_place_with_data_is_sent_nowhere(here):
+    (here / "other").mkdir()
+    (here / "other" / "ledger.db").touch()
+    settings = load({"data_dir": here / "other"}, {"HOME": "/home/a"})
+    assert elsewhere(settings) == ""
+
+
+def test_who_looks_elsewhere_is_sent_to_the_data_that_is_here(here):
+    for flags in ({}, {"data_dir": here / "none"}):
+        settings = load(flags, {"HOME": "/home/a"})
+        assert data_here(settings) == here / "data"
+        assert "--data-dir data" in elsewhere(settings)
+
+
+def test_without_any_data_the_place_is_to_be_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert elsewhere(load({}, {"HOME": "/home/a"})).endswith("name it with --data-dir.")

@@ -50,7 +50,8 @@ def test_later_starts_name_the_variable_and_how_to_make_another_key(monkeypatch)
     monkeypatch.setattr(sys, "argv", ["forebay"])
     text = announcement(ready(None, "smollm2-135m-instruct"), settings())
     assert "fbk_live_" not in text
-    assert "forebay keys create" in text
+    assert "the key from the first start (shown once), or make one: forebay keys create\n" in text
+    assert "export FOREBAY_API_KEY=" in text
     assert "Authorization: Bearer $FOREBAY_API_KEY" in curl(text)
 
 

@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+import pytest
+import typer
+
+from forebay.cli.usage import _day
+
+
+def test_a_day_begins_at_midnight_of_utc():
+    assert _day("2027-01-15") == 1_799_971_200.0
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2027-13-01", "15.01.2027", "2027-01-15T08:00"])
+def test_what_is_no_day_is_refused(text):
+    with pytest.raises(typer.BadParameter, match="not a day"):
+        _day(text)
