@@ -27,11 +27,12 @@ def main() -> None:
     run = asyncio.events.Handle._run
 
     def timed(self: asyncio.Handle) -> None:
+        counts = READY  # the callback that makes it ready is still part of the start
         start = time.thread_time()
         name = repr(self._callback) if hasattr(self, "_callback") else "?"
         run(self)
         spent = time.thread_time() - start
-        if READY and spent > 0.001:
+        if counts and spent > 0.001:
             LONGEST.append((spent, name))
 
     asyncio.events.Handle._run = timed  # type: ignore[method-assign]

@@ -206,7 +206,9 @@ def _too_dear(
     bound = "up to" if request.floor_tokens == request.ceiling_tokens else "at least"
     left = format_usd(max(standings[index].headroom_nanos, 0))
     cheaper = (
-        f"Ask for at most {affordable} output tokens" if affordable else "Send a shorter prompt"
+        f"Ask for at most {affordable} output token{'s' * (affordable != 1)}"
+        if affordable
+        else "Send a shorter prompt"
     )
     return InsufficientQuota(
         f"This call needs {bound} {format_usd(least)} USD, but the {_ADJECTIVES[account.period]}"
