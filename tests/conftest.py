@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
 
 import pytest
 
 from forebay.catalog import SMOLLM2, FetchSettings
 from forebay.catalog.fetch import fetch
+
+GOLDEN = Path(__file__).parent / "golden"
 
 pytest.register_assert_rewrite("forebay.testing.contracts", "forebay.testing.watched")
 
@@ -22,6 +27,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seed" in metafunc.fixturenames:
         metafunc.parametrize("seed", range(metafunc.config.getoption("--seeds")))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what compares with a file in tests/golden, wherever it stands."""
+    for item in items:
+        if isinstance(item, pytest.Function) and _reads_golden(item):
+            item.user_properties.append(("layer", "golden"))
+
+
+def _reads_golden(test: pytest.Function) -> bool:
+    """Takes the fixture `golden`, or a path there: as its parameter, or by a name of its module."""
+    if "golden" in test.fixturenames:
+        return True
+    parameters = test.callspec.params.values() if hasattr(test, "callspec") else ()
+    named = _named(test.function, set())
+    return any(isinstance(each, Path) and GOLDEN in each.parents for each in (*parameters, *named))
+
+
+def _named(function: FunctionType, seen: set[CodeType]) -> Iterator[Any]:
+    """The values of the module's names that a function uses, also through the module's functions."""
+    seen.add(function.__code__)
+    for name in function.__code__.co_names:
+        value = function.__globals__.get(name)
+        yield value
+        if isinstance(value, FunctionType) and value.__module__ == function.__module__:
+            if value.__code__ not in seen:
+                yield from _named(value, seen)
 
 
 @pytest.fixture(scope="session")
@@ -38,12 +70,13 @@ def smollm2_gguf(cache_dir: Path) -> Path:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How many tests of each layer ran."""
+    """How many tests of each layer ran; golden tests are a layer of their own, wherever they stand."""
     counts: Counter[str] = Counter()
     for report in terminalreporter.stats.get("passed", []):
         if report.when == "call":
             parts = Path(report.nodeid.split("::")[0]).parts
-            counts[parts[1] if len(parts) > 2 else "house"] += 1
+            folder = parts[1] if len(parts) > 2 else "house"
+            counts[dict(report.user_properties).get("layer", folder)] += 1
     if counts:
         layers = ", ".join(f"{layer} {count}" for layer, count in sorted(counts.items()))
         terminalreporter.write_line(f"passed per layer: {layers}")

@@ -22,7 +22,7 @@ WRITTEN = sorted(
     if not (path.parent == REFERENCE and path.name in PAGES)
 )
 # Read by the tests, the tools and the command line, and no settings.
-OTHER_VARIABLES = {"FOREBAY_API_KEY", "FOREBAY_CONFIG", "FOREBAY_REQUIRE", "FOREBAY_GOLDEN"}
+OTHER_VARIABLES = {"FOREBAY_API_KEY", "FOREBAY_CONFIG", "FOREBAY_GOLDEN"}
 OTHER_PROGRAMS_OPTIONS = {"--require-hashes"}  # pip
 LISTS = {"FOREBAY_MODELS", "FOREBAY_PLANS", "FOREBAY_SERVE", "FOREBAY_PIP_ARGUMENTS"}
 

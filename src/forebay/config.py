@@ -42,8 +42,8 @@ from forebay.tokens import TokensSettings
 
 PREFIX = "FOREBAY_"
 _PLACES = {"data_dir": Path("~/.local/share/forebay"), "cache_dir": Path("~/.cache/forebay")}
-# Read by others: the key that `chat` and the printed curl use, the tests' list, the file itself.
-_NOT_SETTINGS = {"FOREBAY_API_KEY", "FOREBAY_CONFIG", "FOREBAY_REQUIRE"}
+# Read by others: the key that `chat` and the printed curl use, and the file itself.
+_NOT_SETTINGS = {"FOREBAY_API_KEY", "FOREBAY_CONFIG"}
 # Flags that are not called as their setting.
 _FLAGS = {"serve": "model"}
 # What Kubernetes puts into every container beside a Service whose name begins with forebay.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import secrets
+import sys
 import time
 from collections.abc import Coroutine
 from typing import Any
@@ -24,6 +25,15 @@ def spare_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
+
+
+def share_the_interpreter() -> None:
+    """Have this process's threads hand the interpreter over within 50 µs instead of 5 ms.
+
+    Below the length of a busy loop's iterations: else the ledger's writer thread can starve beside
+    an event loop that is never idle (holds that took 25 s were measured).
+    """
+    sys.setswitchinterval(min(sys.getswitchinterval(), 50e-6))
 
 
 class SystemClock:

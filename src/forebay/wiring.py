@@ -1,7 +1,7 @@
 """The only file that chooses implementations: it builds the object graph of one machine by hand.
 
-    open_desk   the ground, for commands while no server runs
-    serve       everything: ground, engines, workers, gateway, until it is told to stop
+    open_desk   the stores, for commands while no server runs
+    serve       everything: stores, engines, workers, gateway, until it is told to stop
 
 One process owns a data directory: it holds the lock on `lock` for as long as it lives, so that
 nothing else opens its stores (and so that, at start, every earlier process is known to be dead).
@@ -16,7 +16,7 @@ import fcntl
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -41,6 +41,7 @@ from forebay.ledger.sqlite import SqliteLedger
 from forebay.migrations import open_database
 from forebay.observe import Metrics, get_logger
 from forebay.pipeline.administration import Administration, Desk, KeyRequest
+from forebay.pipeline.gauges import gauge_forever
 from forebay.pipeline.interactive import InteractivePipeline
 from forebay.pipeline.keeper import Keeper
 from forebay.pipeline.report import Reporter
@@ -50,7 +51,13 @@ from forebay.pipeline.worker import Worker
 from forebay.queue.memory import MemoryQueue
 from forebay.scheduler import Policy
 from forebay.stream.memory import MemoryStream
-from forebay.system import SystemClock, SystemIds, Tasks, spare_the_collector
+from forebay.system import (
+    SystemClock,
+    SystemIds,
+    Tasks,
+    share_the_interpreter,
+    spare_the_collector,
+)
 from forebay.tenancy import open_pepper, plans_by_name
 from forebay.tenancy.sql import SqlTenancy
 from forebay.tokens.convert import convert
@@ -59,6 +66,7 @@ from forebay.tokens.model import ModelTokens
 from forebay.tokens.scripted import scripted_tokens
 
 _log = get_logger("forebay")
+CLI_KEY_NAME = "forebay chat on this machine"
 # For the last words of answers that are broken off; whoever does not read them is cut off.
 BREAK_OFF_SECONDS = 3.0
 
@@ -105,7 +113,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What stands before anything runs: the open ground, the clock, ids, task creation, metrics."""
+    """What stands before anything runs: the open stores, the clock, ids, task creation, metrics."""
 
     ledger: SqliteLedger
     tenancy: SqlTenancy
@@ -118,7 +126,7 @@ class Ground:
 
 @asynccontextmanager
 async def open_desk(settings: Settings) -> AsyncIterator[Administration]:
-    """Administration without a server: takes the lock, opens the ground. Raises DirectoryBusy."""
+    """Administration without a server: takes the lock, opens the stores. Raises DirectoryBusy."""
     async with AsyncExitStack() as stack:
         _own(settings.data_dir, stack)
         ground = await _open_ground(settings, stack)
@@ -149,7 +157,7 @@ async def serve(settings: Settings, *, watcher: Watcher, stop: Stop) -> Farewell
         administration = _administration(settings, ground, plant.engines, plant.status)
         control = ControlServer(settings.data_dir / "control.sock", administration)
         await plant.keeper.take_over()
-        api_key = await _first_key(settings, administration)
+        await _cli_key(settings, administration)
         plant.start()
         await control.start()
         stack.push_async_callback(control.close)
@@ -159,8 +167,11 @@ async def serve(settings: Settings, *, watcher: Watcher, stop: Stop) -> Farewell
         spare_the_collector()
         names = tuple(model.id for model in settings.models)
         _log.info("server_ready", base_url=listeners[0].base_url, models=names)
+        # Made last, so that nothing can keep it from being shown.
+        api_key = await _first_key(administration)
         watcher.ready(Ready(listeners[0].base_url, listeners[1].base_url, api_key, names))
-        return await _run_until(stop, plant, listeners)
+        farewell = await _run_until(stop, plant, listeners)
+        return replace(farewell, open_holds=await _open_holds(ground))
 
 
 async def _run_until(stop: Stop, plant: Plant, listeners: Sequence[Listener]) -> Farewell:
@@ -188,7 +199,7 @@ async def _run_until(stop: Stop, plant: Plant, listeners: Sequence[Listener]) ->
     for role in plant.roles:
         if role.done() and not role.cancelled() and (fault := role.exception()) is not None:
             raise fault
-    return Farewell(before - broken_off, plant.open_calls, broken_off)
+    return Farewell(before - broken_off, 0, broken_off)
 
 
 async def _drain(plant: Plant, listeners: Sequence[Listener]) -> None:
@@ -227,7 +238,10 @@ class Plant:
             (self.pipeline.beat_forever(), "beat"),
             (self.pipeline.be_present_forever(), "presence"),
             (self.keeper.run(), "keeper"),
-            (self._gauge(), "gauges"),
+            (
+                gauge_forever(self.rooms, dict(zip(self._models, self.engines, strict=True))),
+                "gauges",
+            ),
         ]
         self.roles = [self.spawn(coroutine, name=name) for coroutine, name in roles]
 
@@ -284,34 +298,13 @@ class Plant:
             },
         }
 
-    async def _gauge(self) -> None:
-        """Metrics that are states, once a second."""
-        while True:
-            for model, engine in zip(self._models, self.engines, strict=True):
-                signals = engine.signals()
-                self.metrics.engine_running.labels(model).set(signals.running)
-                self.metrics.engine_kv_use.labels(model).set(signals.kv_use)
-                self.metrics.engine_restarts.labels(model).set(engine.restarts)
-                await self._gauge_queue(model)
-            await asyncio.sleep(1.0)
-
-    async def _gauge_queue(self, model: str) -> None:
-        waiting: dict[str, int] = {}
-        oldest: dict[str, float] = {}
-        for flow, depth in (await self.rooms.queue.depths(model)).items():
-            lane = flow.lane.value
-            waiting[lane] = waiting.get(lane, 0) + depth.waiting
-            oldest[lane] = max(oldest.get(lane, 0.0), depth.oldest_wait_seconds)
-        for lane in ("premium", "interactive", "batch"):
-            self.metrics.queue_waiting.labels(model, lane).set(waiting.get(lane, 0))
-            self.metrics.queue_oldest.labels(model, lane).set(oldest.get(lane, 0.0))
-
 
 # -- building -----------------------------------------------------------------------------------------
 
 
 async def _open_ground(settings: Settings, stack: AsyncExitStack) -> Ground:
     """Open both files, publish the prices of the configuration."""
+    share_the_interpreter()
     directory, clock, ids = settings.data_dir, SystemClock(), SystemIds()
     pepper = open_pepper(directory / "pepper", ids)
     database = await asyncio.to_thread(open_database, directory / "forebay.db")
@@ -477,19 +470,30 @@ def describe_models(settings: Settings, prices: Sequence[Price]) -> list[dict[st
     return describe(settings.models, prices, is_here)
 
 
-async def _first_key(settings: Settings, administration: Administration) -> str | None:
-    """A key for the first user, shown once, and one in `cli.key` for `forebay chat` here."""
+async def _cli_key(settings: Settings, administration: Administration) -> None:
+    """A key of its own for `forebay chat` on this machine, in `cli.key`."""
     path = settings.data_dir / "cli.key"
-    keys = await administration.list_keys()
     if not path.exists():
-        made = await administration.create_key(KeyRequest(name="forebay chat on this machine"))
+        made = await administration.create_key(KeyRequest(name=CLI_KEY_NAME))
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(made["key"] + "\n")
-    if keys:
+
+
+async def _first_key(administration: Administration) -> str | None:
+    """A key for the first user, to be shown once; None if there has been one."""
+    if any(key["name"] != CLI_KEY_NAME for key in await administration.list_keys()):
         return None
     made = await administration.create_key(KeyRequest(name="first key"))
     return str(made["key"])
+
+
+async def _open_holds(ground: Ground) -> int:
+    """Holds without a resolution, asked of the ledger: 0 after an orderly end."""
+    projects = await ground.tenancy.projects()
+    organisations = {project.scopes.organisation_id for project in projects}
+    balances = [await ground.ledger.balances(each) for each in organisations]
+    return sum(balance.open_holds for balance in balances)
 
 
 async def _no_server() -> dict[str, Any]:

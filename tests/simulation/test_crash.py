@@ -1,7 +1,7 @@
 """Random lives of whole installations: nothing a crash can do falsifies a bill or loses a call.
 
-`World` checks the money invariants L1-L4, L7, L8, L11 and L15 after every step, and judges each call at
-the end (S1-S8, T1, T2, P3). A failure prints the command that replays it.
+`World` checks the money (L1-L4, L7, L8, L11, L15) and the queue (Q1-Q3, Q5, Q6) after every step, and judges
+each call at the end (see its docstring). A failure prints the command that replays it.
 """
 
 from __future__ import annotations

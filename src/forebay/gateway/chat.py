@@ -109,7 +109,7 @@ class ChatCompletions:
                 scope, receive, send, request, call, services, self._settings, self._responder
             )
             answer = (StreamedAnswer if request.streamed else WholeAnswer)(exchange)
-            with services.metrics.open_streams.track_inprogress():
+            with services.metrics.open_calls.track_inprogress():
                 await answer.run()
         except ClientGone:
             return

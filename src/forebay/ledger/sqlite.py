@@ -36,7 +36,7 @@ from forebay.ledger.contract import Books, Ledger
 from forebay.ledger.sqlite_reads import Reads
 from forebay.ledger.sqlite_rows import encode_progress
 from forebay.ledger.sqlite_verbs import Verbs
-from forebay.ledger.sqlite_writer import GroupCommit, share_interpreter, translated
+from forebay.ledger.sqlite_writer import GroupCommit, translated
 
 OLDEST_SQLITE = (3, 51, 3)  # 3.7.0 to 3.51.2 can lose committed pages when a WAL is reset
 BUSY_MS = 5_000  # a backup or a checkpoint may hold the file this long
@@ -67,7 +67,6 @@ class SqliteLedger(Ledger, Books):
         Raises StoreUnavailable saying what is wrong and what to do.
         """
         writing, reading, verbs = await asyncio.to_thread(_connect, path)
-        share_interpreter()
         loop = asyncio.get_running_loop()
         writer = GroupCommit(writing, loop, on_rollback=verbs.forget)
         return cls(writer, verbs, Reads(reading), clock)

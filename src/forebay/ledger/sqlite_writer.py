@@ -11,7 +11,7 @@ processor about 0.2 ms, which lone calls do not notice and a thousand a second w
 The thread shares the interpreter with the event loop. A loop that is never idle lets go of the
 interpreter's lock only for the instant of a poll, and a thread that waits for it may never win that
 race: measured, with Python's default interval of 5 ms, holds that took 25 s. An interval of 50 µs
-makes the loop hand over (`share_interpreter`); the same load then answers in 25 ms (p99).
+makes the loop hand over (`system.share_the_interpreter`); the same load then answers in 25 ms (p99).
 
 Not here: what an operation does (`sqlite_verbs`).
 """
@@ -19,7 +19,6 @@ Not here: what an operation does (`sqlite_verbs`).
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
@@ -32,14 +31,8 @@ from forebay.core.errors import StoreUnavailable
 MOST_PER_COMMIT = 256  # bounds how long the first of a batch waits for the last
 MOST_WAITING = 65_536  # about three operations for each of 20,000 live streams
 LINGER_SECONDS = 0.002
-SWITCH_SECONDS = 50e-6  # below the length of a busy loop's iterations
 
 T = TypeVar("T")
-
-
-def share_interpreter() -> None:
-    """Have this process's threads hand the interpreter over in time; never slower than before."""
-    sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
 
 
 class _Waiting(NamedTuple):

@@ -41,7 +41,9 @@ class Metrics:
         self.refusals = self._counter(
             "refusals", "Calls refused before they were queued, by error code.", "code"
         )
-        self.open_streams = self._gauge("open_streams", "Calls being answered now.")
+        self.open_calls = self._gauge(
+            "open_calls", "Calls being answered now, streamed or not."
+        )
 
     def _of_calls(self) -> None:
         pool = ("model", "lane")
@@ -75,7 +77,9 @@ class Metrics:
             "engine_faults", "Generations ended by a fault of the engine.", "model"
         )
         self.engine_restarts = self._gauge(
-            "engine_restarts", "Times the engine child was restarted since start.", "model"
+            "engine_restarts_count",
+            "Times the engine child was restarted since this process started.",
+            "model",
         )
         self.engine_step = self._histogram(
             "engine_step_seconds", "Time that an engine step took.", _STEP_SECONDS, "model"

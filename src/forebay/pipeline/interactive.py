@@ -173,13 +173,16 @@ class InteractivePipeline:
         )
         try:
             return await self.rooms.ledger.hold(request)
-        except (asyncio.CancelledError, StoreUnavailable):
-            self.rooms.spawn(self._undo(call.id), name=f"undo {call.id}")
+        except asyncio.CancelledError:
+            self._undo(call.id, _nothing(Outcome.CANCELLED, "client_gone"))
+            raise
+        except StoreUnavailable:
+            self._undo(call.id, _nothing(Outcome.REJECTED, "ledger_unavailable"))
             raise
 
-    async def _undo(self, hold_id: str) -> None:
+    def _undo(self, hold_id: str, bill: Bill) -> None:
         """Nobody waits for this hold any more, or its answer was lost: it may be there all the same."""
-        await self.rooms.resolve.release(hold_id, 1, _nothing(Outcome.CANCELLED, "client_gone"))
+        self.rooms.spawn(self.rooms.resolve.release(hold_id, 1, bill), name=f"undo {hold_id}")
 
     def _job(self, call: Call, route: Route, prompt: Prompt, hold: Hold) -> Job:
         flow = _flow(call)

@@ -15,12 +15,11 @@ from forebay.core.event import LeaseExpired
 from forebay.core.hold import Bill
 from forebay.core.job import Job
 from forebay.core.usage import Outcome, Usage, UsageRow
+from forebay.ledger import DEAD_AFTER_SECONDS
 from forebay.pipeline.rooms import Rooms
 
 SWEEP_SECONDS = 1.0
 PAUSED_SECONDS = 3 * SWEEP_SECONDS
-# A process whose counter stands still for this long is dead (ledger contract, L10).
-DEAD_AFTER_SECONDS = 10.0
 
 
 class Keeper:

@@ -5,17 +5,18 @@ killed, frozen (SIGSTOP) and replaced between any two awaits; its engines crash.
 money invariants are checked; when all is quiet every call is compared with what its client saw and
 what the engines made. A broken invariant prints the command that replays the run:
 
-    python -m forebay.testing.world TOPOLOGY SEED
+    python -m forebay.testing.world TOPOLOGY SEED [STORE_FAILURES]
 
 Topologies
 - `machine`: gateway, worker, keeper and the queue in one process, as `forebay up` runs them. A kill
   takes everything but the ledger.
 - `fleet`: two gateways, two workers and a keeper that share a queue and a stream; each dies alone.
 
-Checked: S1 each held call has one outcome; S2 money is conserved and capped (L1, L2, L15); S3 no hold
-outlives its dead owner by more than the sweep; S4 completed calls are billed what was streamed, all
-others by L8; S6 one live lease per job (Q2), an engine never holds more than it can (E9, A3); S7
-bounds hold; S8 when all is quiet everything is empty.
+Checked after each step: S2 money is conserved and capped (L1-L4, L7, L8, L11, L15: `watched.py`); S6 one
+live lease per job, in order, and S7 the queue's bounds (Q1-Q3, Q5, Q6: `watched_queue.py`); an engine is
+never given more than it can run (E9). At the end: S1 each held call has one outcome; S3 no hold
+outlives its dead owner; S4 completed calls are billed what was streamed, all others by L8; S5 engines
+got each call's own prompt; S8 everything is empty; P3 who was told of a failure of ours pays nothing.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ from forebay.testing.clock import CountingIds
 from forebay.testing.flaky import FlakyLedger
 from forebay.testing.loop import LoopClock, VirtualLoop, spawn
 from forebay.testing.watched import WatchedLedger, peek
+from forebay.testing.watched_queue import WatchedQueue
 from forebay.tokens.hf import HuggingFaceTokens
 from forebay.tokens.scripted import scripted_tokens
 
@@ -146,7 +148,8 @@ class Fabric:
     """What the processes of one installation share besides the ledger."""
 
     def __init__(self, world: World) -> None:
-        self.queue = MemoryQueue(world.scenario.queue, world.clock)
+        settings = world.scenario.queue
+        self.queue = WatchedQueue(MemoryQueue(settings, world.clock), settings)
         self.stream = MemoryStream(world.clock)
         self.admission = MemoryAdmission(world.scenario.admission, world.clock, world.ids)
 
@@ -377,8 +380,7 @@ class World:
             for seen in self.seen:
                 self._judge(seen)
         except AssertionError as broken:
-            command = f"python -m forebay.testing.world {self.topology} {self.seed}"
-            broken.add_note(f"replay: {command}")
+            broken.add_note(self._replay())
             raise
         finally:
             for process in list(self.alive):
@@ -390,8 +392,18 @@ class World:
 
     def _after_step(self) -> None:
         self.ledger.check_if_changed()
+        for process in self.alive:
+            if (engine := self.engines.get(process)) is not None:
+                assert engine.signals().waiting == 0, "late binding: the engine's line is not empty"
         if self.scenario.watch is not None:
             self.scenario.watch(self)
+
+    def _replay(self) -> str:
+        """How to see it again; a run with plans of its own is its test's."""
+        if self.scenario.plans:
+            return f"replay: the same test (topology {self.topology}, seed {self.seed})"
+        command = f"python -m forebay.testing.world {self.topology} {self.seed}"
+        return f"replay: {command} {self.scenario.store_failures}"
 
     def _judge_quiet(self) -> None:
         """S3 and S8: nothing is held, queued, leased, streamed or generated any more."""
@@ -429,6 +441,9 @@ class World:
         """S1 and S4: what one client saw, what it was billed, what engines made."""
         row = self.ledger.rows.get(seen.plan.id)
         assert seen.terminals <= 1, "T2"
+        prompt = peek(self.tokens.render(MODEL.id, [Message("user", seen.plan.prompt)])).ids
+        for made in self.requests(seen.plan.id):
+            assert made.prompt_ids[: len(prompt)] == prompt, "S5: another call's prompt"
         if row is None:
             nothing = seen.refused is not None or seen.left or self._gateway_died(seen)
             assert nothing, f"S1: {seen.plan.id} has no outcome"
@@ -459,7 +474,8 @@ class World:
 def main() -> None:
     """Replay one run and print what happened to each call."""
     topology, seed = Topology(sys.argv[1]), int(sys.argv[2])
-    world = World(seed, topology)
+    failures = float(sys.argv[3]) if len(sys.argv) > 3 else 0.0
+    world = World(seed, topology, Scenario(store_failures=failures))
     try:
         world.run()
     finally:

@@ -330,7 +330,7 @@ async def test_rule_28_a_client_that_leaves_closes_the_pipeline_at_once(
     await client.close()
     await asyncio.wait_for(gateway.pipeline.left.wait(), 1)
     assert gateway.pipeline.ending in ("CancelledError", "GeneratorExit")
-    assert gateway.metrics.open_streams._value.get() == 0
+    assert gateway.metrics.open_calls._value.get() == 0
 
 
 async def test_rule_28_a_client_that_leaves_before_its_body_is_complete_costs_nothing(gateway):

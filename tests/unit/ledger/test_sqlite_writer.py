@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 
 from forebay.core.errors import StoreUnavailable
 from forebay.ledger import sqlite_writer
-from forebay.ledger.sqlite_writer import GroupCommit, share_interpreter
+from forebay.ledger.sqlite_writer import GroupCommit
 
 
 class Bench:
@@ -158,16 +157,3 @@ def test_a_loop_that_ended_first_does_not_stop_the_commit() -> None:
     bench.writer._thread.join(10)
     assert not bench.writer._thread.is_alive()
     assert bench.commits >= 1
-
-
-def test_the_switch_interval_is_lowered_and_never_raised() -> None:
-    before = sys.getswitchinterval()
-    try:
-        sys.setswitchinterval(0.005)
-        share_interpreter()
-        assert sys.getswitchinterval() == pytest.approx(50e-6)
-        sys.setswitchinterval(10e-6)
-        share_interpreter()
-        assert sys.getswitchinterval() == pytest.approx(10e-6)
-    finally:
-        sys.setswitchinterval(before)
