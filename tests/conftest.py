@@ -51,9 +51,9 @@ def _named(function: FunctionType, seen: set[CodeType]) -> Iterator[Any]:
     for name in function.__code__.co_names:
         value = function.__globals__.get(name)
         yield value
-        if isinstance(value, FunctionType) and value.__module__ == function.__module__:
-            if value.__code__ not in seen:
-                yield from _named(value, seen)
+        here = isinstance(value, FunctionType) and value.__module__ == function.__module__
+        if here and value.__code__ not in seen:
+            yield from _named(value, seen)
 
 
 @pytest.fixture(scope="session")

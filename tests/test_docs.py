@@ -120,6 +120,14 @@ def test_the_makefile_has_what_docs_and_continuous_integration_ask_of_it():
                 assert target in targets, f"{path.name}: {line}"
 
 
+def test_the_rules_for_clients_are_those_that_tests_are_named_after():
+    page = (REFERENCE / "client-rules.md").read_text()
+    listed = [int(number) for number in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)]
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests" / "unit").rglob("test_*.py"))
+    tested = {int(number) for number in re.findall(r"def test_rule_(\d+)_", tests)}
+    assert listed == sorted(tested)
+
+
 def test_readme_is_short():
     assert (ROOT / "README.md").read_text().count("\n") <= 150
 

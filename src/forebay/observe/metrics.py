@@ -41,9 +41,7 @@ class Metrics:
         self.refusals = self._counter(
             "refusals", "Calls refused before they were queued, by error code.", "code"
         )
-        self.open_calls = self._gauge(
-            "open_calls", "Calls being answered now, streamed or not."
-        )
+        self.open_calls = self._gauge("open_calls", "Calls being answered now, streamed or not.")
 
     def _of_calls(self) -> None:
         pool = ("model", "lane")
