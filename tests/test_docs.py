@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -83,8 +84,9 @@ def test_commands_and_their_options_exist(path):
             first, *more = words.split()
             name = f"forebay {first}"
             assert name in known, line
-            if f"{name} list" in known:  # a group: every word that follows is one of its commands
-                inner = [word for word in more if re.fullmatch(r"[a-z]+", word)]
+            if f"{name} list" in known:  # a group: the words that follow are its commands
+                before_options = takewhile(lambda word: not word.startswith(("-", "[")), more)
+                inner = [word for word in before_options if re.fullmatch(r"[a-z]+", word)]
                 for word in inner:
                     assert f"{name} {word}" in known, line
                 name = f"{name} {inner[0]}" if inner else name

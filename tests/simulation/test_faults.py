@@ -84,3 +84,23 @@ def test_a_stop_that_does_not_wait_is_free_for_all_it_breaks_off() -> None:
     }
     assert {row.amount_nanos for row in world.ledger.rows.values()} == {0}
     assert {row.reason for row in world.ledger.rows.values()} == {"server_shutdown"}
+
+
+def test_times_count_from_the_first_enqueue_also_after_a_worker_died() -> None:
+    """The usage row's times are the call's, not its last attempt's."""
+    killed: list[float] = []
+
+    def watch(world: World) -> None:
+        if not killed and world.seen and world.seen[0].tokens >= 100:
+            killed.append(world.loop.time())
+            [busy] = [name for name, each in world.engines.items() if each.journal.records]
+            world.kill(busy)
+
+    world = live(Scenario(calls("length=300"), watch=watch), topology=Topology.FLEET)
+    row = world.ledger.rows["req_0"]
+    assert world.seen[0].finished
+    assert row.attempt == 2
+    assert row.timings.ttft_ms is not None
+    assert row.timings.ttft_ms < 500
+    assert row.timings.duration_ms is not None
+    assert row.timings.duration_ms > (row.resolved_at - row.created_at) * 1000 - 100

@@ -49,7 +49,8 @@ class Resume:
 
     `token_ids` per choice were published by earlier leases (empty: nothing was), `sequence` is
     the last published event's number; the next prompt is the job's prompt plus these ids (E8).
-    `queue_ms` and `ttft_ms` are the first lease's, for the usage row.
+    `queue_ms` and `ttft_ms` are the first lease's, `earlier_ms` the time that earlier attempts took,
+    for the usage row.
     """
 
     token_ids: tuple[tuple[int, ...], ...] = ()
@@ -58,6 +59,7 @@ class Resume:
     faults: int = 0
     queue_ms: int | None = None
     ttft_ms: int | None = None
+    earlier_ms: int = 0
 
     @property
     def output_tokens(self) -> int:

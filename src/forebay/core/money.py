@@ -7,12 +7,13 @@ be stored is therefore 0.001 USD per million tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from decimal import ROUND_CEILING, Context, Decimal, InvalidOperation
 
 from forebay.core.job import Lane
 
 NANOS_PER_USD = 1_000_000_000
 MAX_NANOS = 2**63 - 1
+_MOST_DIGITS = 20  # more than MAX_NANOS has
 
 
 def nanos_from_usd(text: str | Decimal) -> int:
@@ -22,13 +23,20 @@ def nanos_from_usd(text: str | Decimal) -> int:
     that is finer than one nano-USD: money is never rounded silently.
     """
     try:
-        nanos = Decimal(text) * NANOS_PER_USD
+        amount = Decimal(text)
     except InvalidOperation:
         raise ValueError(f"{text!r} is not an amount of USD such as 5.00") from None
-    if not nanos.is_finite() or nanos < 0 or nanos > MAX_NANOS:
+    if amount.is_snan():
+        raise ValueError(f"{text!r} is not an amount of USD such as 5.00")
+    # Compared before anything is computed: huge exponents would overflow the arithmetic.
+    if not amount.is_finite() or amount < 0 or amount.adjusted() > _MOST_DIGITS:
         raise ValueError(f"{text!r} is not between 0 and 9.2 billion USD")
-    if nanos != nanos.to_integral_value():
+    exact = Context(prec=len(amount.as_tuple().digits) + _MOST_DIGITS)
+    nanos = amount.scaleb(9, exact)
+    if nanos != nanos.to_integral_value(context=exact):
         raise ValueError(f"{text!r} is finer than one nano-USD (9 decimals)")
+    if nanos > MAX_NANOS:
+        raise ValueError(f"{text!r} is not between 0 and 9.2 billion USD")
     return int(nanos)
 
 

@@ -75,7 +75,7 @@ class InteractivePipeline:
         await self._admit(call, route, len(prompt.ids))  # ⑦
         hold = await self._hold(call, route, len(prompt.ids))  # ⑧ M is final
         job = self._job(call, route, prompt, hold)
-        live = LiveCall(job, rooms.stream.read(job), accepted_at=rooms.clock.monotonic())
+        live = LiveCall(job, rooms.stream.read(job), rooms.clock)
         self._live[job.id] = live
         try:
             await rooms.queue.enqueue(job)  # ⑨ the job carries the hold from here
@@ -199,7 +199,7 @@ class InteractivePipeline:
             ceiling_tokens=hold.ceiling_tokens,
             sampling=sampling,
             streamed=call.streamed,
-            resumable=_resumable(sampling),
+            resumable=call.choices == 1 and _resumable(sampling),
             choices=call.choices,
             deadline_seconds=self.rooms.admission.deadline_seconds(flow),
         )
@@ -248,6 +248,8 @@ class InteractivePipeline:
             preemptions=job.resume.preemptions,
             faults=job.resume.faults + 1,
             queue_ms=live.queue_ms,
+            ttft_ms=live.ttft_ms,
+            earlier_ms=live.elapsed_ms(),
         )
         live.job = replace(job, attempt=attempt, resume=resume)
         live.dispatching = False
@@ -273,7 +275,7 @@ class InteractivePipeline:
         job, resolve = live.job, self.rooms.resolve
         outcome, reason = live.ending()
         usage = Usage(job.input_tokens, live.output_tokens)
-        bill = Bill(usage, outcome, reason, live.timings(self.rooms.clock))
+        bill = Bill(usage, outcome, reason, live.timings())
         charged = outcome is Outcome.CANCELLED and live.output_tokens > 0
         verb = resolve.settle_later if charged else resolve.release
         if await verb(job.id, job.attempt, bill) is None and live.dispatching:

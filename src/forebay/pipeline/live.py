@@ -18,11 +18,11 @@ class LiveCall:
     """One call from its hold to its end. Used by the one task that iterates it, and its timer."""
 
     __slots__ = (
-        "_accepted_at", "_ids", "deadline", "dispatching", "ended", "enqueued", "failed", "job",
-        "output_tokens", "queue_ms", "reader", "sequence",
+        "_accepted_at", "_clock", "_ids", "deadline", "dispatching", "ended", "enqueued", "failed", "job",
+        "output_tokens", "queue_ms", "reader", "sequence", "ttft_ms",
     )  # fmt: skip
 
-    def __init__(self, job: Job, reader: Reader, *, accepted_at: float) -> None:
+    def __init__(self, job: Job, reader: Reader, clock: Clock) -> None:
         self.job = job
         self.reader = reader
         self.deadline: asyncio.TimerHandle | None = None
@@ -33,7 +33,9 @@ class LiveCall:
         self.sequence = 0
         self.output_tokens = 0
         self.queue_ms: int | None = None
-        self._accepted_at = accepted_at
+        self.ttft_ms: int | None = None
+        self._clock = clock
+        self._accepted_at = clock.monotonic()
         self._ids: list[list[int]] = [[] for _ in range(job.choices)]
 
     def took(self, event: object) -> None:
@@ -41,6 +43,8 @@ class LiveCall:
         if isinstance(event, Delta):
             self.sequence = event.sequence
             self.output_tokens += len(event.token_ids)
+            if self.ttft_ms is None and event.token_ids:
+                self.ttft_ms = self.elapsed_ms()
             self._ids[event.choice].extend(event.token_ids)
         elif isinstance(event, Started):
             self.sequence = event.sequence
@@ -63,7 +67,10 @@ class LiveCall:
             return Outcome.CANCELLED, "client_gone"
         return Outcome.REJECTED, "queue_full"
 
-    def timings(self, clock: Clock) -> Timings:
+    def elapsed_ms(self) -> int:
+        """Since the call was about to be enqueued."""
+        return int((self._clock.monotonic() - self._accepted_at) * 1000)
+
+    def timings(self) -> Timings:
         """For a call that its owner resolves."""
-        elapsed = int((clock.monotonic() - self._accepted_at) * 1000)
-        return Timings(queue_ms=self.queue_ms, duration_ms=elapsed)
+        return Timings(self.queue_ms, self.ttft_ms, self.elapsed_ms())

@@ -49,10 +49,12 @@ class Resolver:
         background: what cannot be stored before the client is told of a failure is free.
         """
         for number in range(TRIES):
+            if number:
+                await asyncio.sleep(FIRST_DELAY_SECONDS * 2 ** (number - 1))
             try:
-                return await self._once(self._ledger.settle, hold_id, attempt, bill)
+                return await self._once(self._ledger.settle, hold_id, attempt, bill, number > 0)
             except StoreUnavailable:
-                await asyncio.sleep(FIRST_DELAY_SECONDS * 2**number)
+                continue
         self._later(self._ledger.release, hold_id, attempt, bill)
         raise StoreUnavailable("The ledger cannot be written; this call costs nothing.")
 
@@ -82,16 +84,21 @@ class Resolver:
             await asyncio.sleep(delay)
             delay = min(delay * 2, LAST_DELAY_SECONDS)
             try:
-                await self._once(verb, hold_id, attempt, bill)
+                await self._once(verb, hold_id, attempt, bill, again=True)
                 return
             except StoreUnavailable:
                 continue
 
-    async def _once(self, verb: Verb, hold_id: str, attempt: int, bill: Bill) -> UsageRow | None:
+    async def _once(
+        self, verb: Verb, hold_id: str, attempt: int, bill: Bill, again: bool = False
+    ) -> UsageRow | None:
+        """`again`: an earlier try may have been stored although its answer was lost."""
         try:
             row = await verb(hold_id, attempt, bill)
         except AlreadyResolved as done:
-            return done.row
+            row = done.row
+            if not again or (row.attempt, row.outcome) != (attempt, bill.outcome):
+                return row  # somebody else resolved it, and reported
         except (StaleAttempt, UnknownHold):
             return None
         except ForebayError as fault:

@@ -126,10 +126,11 @@ class Run:
             self._first_at = now
         self.last_delta_at = now
         taken, text = self._take(choice, choice.decoder, delta.token_ids)
-        if self.fault is None and choice.finish_reason is None and delta.finish_reason is not None:
-            choice.finish_reason = delta.finish_reason
-            text += choice.decoder.finish()
+        if delta.finish_reason is not None and len(taken) == len(delta.token_ids):
             self._check(delta, len(choice.token_ids))
+            if choice.finish_reason is None:
+                choice.finish_reason = delta.finish_reason
+                text += choice.decoder.finish()
         if delta.cached_input_tokens is not None:
             self.cached_input_tokens = delta.cached_input_tokens
         if not taken and not text:
@@ -184,6 +185,7 @@ class Run:
             faults=before.faults + fault,
             queue_ms=self.queue_ms,
             ttft_ms=self.ttft_ms,
+            earlier_ms=before.earlier_ms,
         )
 
     def usage(self, output_tokens: int | None = None) -> Usage:
@@ -211,9 +213,13 @@ class Run:
         """From enqueued to the job's first token, None before it."""
         if self.job.resume.ttft_ms is not None or self._first_at is None:
             return self.job.resume.ttft_ms
-        return int((self.lease.waited_seconds + self._first_at - self._started_at) * 1000)
+        return self._since_enqueued_ms(self._first_at)
 
     def timings(self, now: float) -> Timings:
         """For the usage row."""
-        duration = int((self.lease.waited_seconds + now - self._started_at) * 1000)
-        return Timings(self.queue_ms, self.ttft_ms, duration)
+        return Timings(self.queue_ms, self.ttft_ms, self._since_enqueued_ms(now))
+
+    def _since_enqueued_ms(self, now: float) -> int:
+        """Since the call was first enqueued, earlier attempts included."""
+        waited = self.lease.waited_seconds
+        return self.job.resume.earlier_ms + int((waited + now - self._started_at) * 1000)

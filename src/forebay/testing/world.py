@@ -290,7 +290,8 @@ class World:
         else:
             self.loop.start(process, Keeper(self.fabric.rooms(self)).run())
 
-    def _kill(self, process: str) -> None:
+    def kill(self, process: str) -> None:
+        """kill -9."""
         self.loop.kill(process)
         self.alive.remove(process)
         self.gateways.pop(process, None)
@@ -347,7 +348,7 @@ class World:
                 if self.topology is Topology.FLEET:
                     self.frozen.add(victim)
                 continue
-            self._kill(victim)
+            self.kill(victim)
             self.clock.offset += self.random.choice((0.0, 0.0, 86_400.0, -86_400.0))
             await asyncio.sleep(self.random.uniform(0, 8))
             self._start(victim.rstrip("0123456789"))
@@ -384,7 +385,7 @@ class World:
             raise
         finally:
             for process in list(self.alive):
-                self._kill(process)
+                self.kill(process)
             self.loop.kill("")
             self.loop.kill("fate")
             self.loop.close()

@@ -91,3 +91,17 @@ def test_an_amount_is_shown_exactly_and_at_least_to_the_cent(nanos: int, text: s
 @given(st.integers(0, MAX_NANOS))
 def test_what_is_shown_can_be_read_again(nanos: int) -> None:
     assert nanos_from_usd(format_usd(nanos)) == nanos
+
+
+@pytest.mark.parametrize("text", ["1e999999", "1e9999999999"])
+def test_a_huge_exponent_is_refused_before_anything_is_computed(text: str) -> None:
+    with pytest.raises(ValueError, match="billion"):
+        nanos_from_usd(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["1.0000000000000000000000000000001", "9223372036.8547758070000000000001"]
+)
+def test_digits_beyond_what_decimals_usually_carry_are_not_rounded_away(text: str) -> None:
+    with pytest.raises(ValueError, match="finer"):
+        nanos_from_usd(text)

@@ -333,3 +333,27 @@ def test_every_hold_is_resolved_once_over_a_store_that_fails_at_random(schedule)
 
     assert reports(live(loop, story)) <= len(ids)
     loop.close()
+
+
+class AnswerLost(FailingLedger):
+    """The first settlement takes effect, and its answer is lost."""
+
+    lost = False
+
+    async def settle(self, hold_id: str, attempt: int, bill: Bill) -> UsageRow:
+        row = await super().settle(hold_id, attempt, bill)
+        if not self.lost:
+            self.lost = True
+            raise StoreUnavailable("lost")
+        return row
+
+
+def test_a_settlement_whose_answer_was_lost_is_reported_once(loop: VirtualLoop) -> None:
+    ledger = AnswerLost(loop)
+    resolver = Resolver(ledger, spawn, Reporter(Metrics()))
+
+    async def story() -> None:
+        await ledger.open_hold()
+        assert await resolver.settle("req_1", 1, BILL) is not None
+
+    assert reports(live(loop, story)) == 1

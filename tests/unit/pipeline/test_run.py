@@ -393,3 +393,11 @@ def test_usage_is_the_prompt_s_tokens_and_those_received_or_fewer() -> None:
     )
     assert usage.finish_reasons == (None,)
     assert run.usage(output_tokens=2) == replace(usage, output_tokens=2)
+
+
+@pytest.mark.parametrize("reported", [4, 6])
+def test_a_wrong_count_is_noticed_also_of_an_answer_that_ends_at_m(reported: int) -> None:
+    """E2."""
+    run = run_of(job_with(ceiling_tokens=5))
+    run.accept(EngineDelta(0, tuple(b"abcde"), "", FinishReason.LENGTH, reported), 1.0)
+    assert run.mismatch
