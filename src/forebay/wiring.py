@@ -67,7 +67,7 @@ from forebay.tokens.scripted import scripted_tokens
 
 _log = get_logger("forebay")
 CLI_KEY_NAME = "forebay chat on this machine"
-# For the last words of answers that are broken off; whoever does not read them is cut off.
+# For answers that are broken off to say their last words.
 BREAK_OFF_SECONDS = 3.0
 
 
@@ -184,22 +184,22 @@ async def _run_until(stop: Stop, plant: Plant, listeners: Sequence[Listener]) ->
     ends = [plant.spawn(stop.graceful.wait(), name="stop"), plant.spawn(a_role_ended, name="roles")]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     plant.stopping = True
-    before = plant.open_calls
-    _log.info("server_stopping", open_calls=before)
+    pipeline, before = plant.pipeline, plant.pipeline.finished_calls
+    _log.info("server_stopping", open_calls=plant.open_calls)
     drained = plant.spawn(_drain(plant, listeners), name="drain")
     if not any(role.done() for role in plant.roles):
         hurry = plant.spawn(stop.now.wait(), name="stop now")
         await asyncio.wait([hurry, drained], return_when=asyncio.FIRST_COMPLETED)
-    broken_off = plant.open_calls
     if not drained.done():
-        await plant.pipeline.break_off()
+        await pipeline.break_off(seconds=BREAK_OFF_SECONDS)
         await asyncio.wait([drained], timeout=BREAK_OFF_SECONDS)
         for listener in listeners:
             listener.stop_now()
+        await asyncio.wait([drained], timeout=BREAK_OFF_SECONDS)
     for role in plant.roles:
         if role.done() and not role.cancelled() and (fault := role.exception()) is not None:
             raise fault
-    return Farewell(before - broken_off, 0, broken_off)
+    return Farewell(pipeline.finished_calls - before, 0, pipeline.broken_off_calls)
 
 
 async def _drain(plant: Plant, listeners: Sequence[Listener]) -> None:

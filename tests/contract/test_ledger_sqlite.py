@@ -19,8 +19,10 @@ from forebay.core.errors import InsufficientQuota, StoreUnavailable, TooManyOpen
 from forebay.core.hold import Account, Hold, UsageQuery
 from forebay.core.usage import UsageRow
 from forebay.ledger import sqlite as room
+from forebay.ledger import sqlite_sql
 from forebay.ledger.audit import first_break
 from forebay.ledger.sqlite import SqliteLedger, check_library
+from forebay.system import share_the_interpreter
 from forebay.testing.clock import FakeClock
 from forebay.testing.contracts.ledger import H, ask, bill, check_books, figures, furnish, gather
 
@@ -255,9 +257,8 @@ async def test_a_busy_event_loop_does_not_starve_the_writer(
     """A loop that is never idle shares the interpreter; with Python's default switch interval
     single holds took many seconds (see `sqlite_writer`)."""
     request.addfinalizer(partial(sys.setswitchinterval, sys.getswitchinterval()))
-    sys.setswitchinterval(0.005)
+    share_the_interpreter()
     ledger = await SqliteLedger.open(path, clock)
-    assert sys.getswitchinterval() < 0.0001
     await furnish(ledger)
     loop = asyncio.get_running_loop()
 
@@ -324,9 +325,33 @@ async def test_a_torn_page_is_found_at_the_start(path: Path, clock: FakeClock) -
 
 async def test_a_file_of_a_newer_version_is_left_alone(path: Path, clock: FakeClock) -> None:
     await (await SqliteLedger.open(path, clock)).close()
-    raw(path, "PRAGMA user_version = 2")
+    raw(path, f"PRAGMA user_version = {sqlite_sql.SCHEMA_VERSION + 1}")
     with pytest.raises(StoreUnavailable, match=r"newer Forebay"):
         await SqliteLedger.open(path, clock)
+    raw(path, f"PRAGMA user_version = {sqlite_sql.SCHEMA_VERSION - 1}")
+    with pytest.raises(StoreUnavailable, match=r"before the first release"):
+        await SqliteLedger.open(path, clock)
+
+
+async def test_a_locked_store_refuses_a_whole_batch_after_one_wait(
+    path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trying each operation alone would wait for the lock once more for each of them."""
+    monkeypatch.setattr(room, "BUSY_MS", 300)
+    ledger = await SqliteLedger.open(path, clock)
+    await furnish(ledger)
+    other = apsw.Connection(str(path))
+    other.execute("BEGIN IMMEDIATE")
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    answers = await gather(ledger.hold(ask(number)) for number in range(40))
+    waited = loop.time() - start
+    other.execute("ROLLBACK")
+    other.close()
+    assert all(isinstance(answer, StoreUnavailable) for answer in answers)
+    assert waited < 5  # forty waits would take twelve seconds
+    assert isinstance(await ledger.hold(ask(1)), Hold)
+    await ledger.close()
 
 
 async def test_a_missing_directory_is_named(tmp_path: Path, clock: FakeClock) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from forebay.core.errors import EngineFailed
+from forebay.core.errors import EngineFailed, ShuttingDown
 from forebay.core.usage import Outcome
 from forebay.testing.world import SCRIPT, Plan, Scenario, Topology, World
 
@@ -53,14 +53,14 @@ def test_a_ledger_that_does_not_answer_for_a_while_makes_nobody_look_dead(
 def test_an_engine_that_stays_away_is_waited_for_a_minute_and_no_longer() -> None:
     """Q9's exception: who waits for an engine that is gone is told, and pays nothing."""
     script = replace(SCRIPT, start_seconds=200.0)
-    plans = calls("length=40 crash_at=5", "length=100", at=201.0)
+    plans = calls("length=40 crash_at=5", "length=100", at=320.0)  # ready for two minutes before
     world = live(Scenario(plans, script=script))
     for seen in world.seen:
         assert seen.failed is not None
         assert isinstance(seen.failed.error, EngineFailed)
     assert {row.amount_nanos for row in world.ledger.rows.values()} == {0}
     ended = max(row.resolved_at for row in world.ledger.rows.values()) - 1_800_000_000
-    assert 255 < ended < 275
+    assert 375 < ended < 395
 
 
 def test_a_stop_that_does_not_wait_is_free_for_all_it_breaks_off() -> None:
@@ -75,11 +75,14 @@ def test_a_stop_that_does_not_wait_is_free_for_all_it_breaks_off() -> None:
         if not stopped and world.loop.time() > 2.0:
             stopped.append(world.loop.time())
             [(process, gateway)] = world.gateways.items()
-            world.loop.start(process, gateway.break_off())
+            world.loop.start(process, gateway.break_off(seconds=3.0))
 
-    world = live(Scenario(plans, watch=stop))
-    assert all(seen.failed is not None for seen in world.seen)
-    assert {seen.failed.error.message for seen in world.seen if seen.failed} == {
+    late = Plan("req_late", 0, 2.05, "[[script length=40]]")
+    world = live(Scenario([*plans, late], watch=stop))
+    [*early, after] = world.seen
+    assert isinstance(after.refused, ShuttingDown)
+    assert all(seen.failed is not None for seen in early)
+    assert {seen.failed.error.message for seen in early if seen.failed} == {
         "The server is shutting down."
     }
     assert {row.amount_nanos for row in world.ledger.rows.values()} == {0}

@@ -16,10 +16,17 @@ class Pipeline:
 
     def __init__(self, open_calls: int) -> None:
         self.open_calls = open_calls
+        self.finished_calls = 100
+        self.broken_off_calls = 0
         self.broken_off = asyncio.Event()
 
-    async def break_off(self) -> None:
-        self.open_calls = 0
+    def finish_one(self) -> None:
+        self.open_calls -= 1
+        self.finished_calls += 1
+
+    async def break_off(self, *, seconds: float) -> None:
+        assert seconds > 0
+        self.broken_off_calls, self.open_calls = self.open_calls, 0
         self.broken_off.set()
 
 
@@ -93,7 +100,7 @@ async def test_the_first_stop_waits_and_the_second_breaks_off(stop: Stop) -> Non
     running = asyncio.ensure_future(end(plant, stop))
     await asyncio.sleep(0.05)
     assert not running.done()
-    plant.pipeline.open_calls = 2  # one is finished meanwhile
+    plant.pipeline.finish_one()
     stop.now.set()
     farewell, _ = await running
     assert farewell == Farewell(finished=1, open_holds=0, broken_off=2)

@@ -50,7 +50,7 @@ class Ledger(ABC):
 
         A ceiling may be lowered down to `floor_tokens` to fit the balances. Raises
         InsufficientQuota (also for a scope without an account), TooManyOpenCalls,
-        AlreadyResolved, StoreUnavailable.
+        AlreadyResolved; StoreUnavailable only if nothing was stored.
         """
 
     @abstractmethod

@@ -205,6 +205,11 @@ def _check_whose(connection: apsw.Connection, path: Path) -> None:
             f"{path} was written by a newer Forebay (schema {version}; this one knows "
             f"{sqlite_sql.SCHEMA_VERSION}). Upgrade Forebay."
         )
+    if 0 < version < sqlite_sql.SCHEMA_VERSION:
+        raise StoreUnavailable(
+            f"{path} has schema {version}, from before the first release; this Forebay writes "
+            f"{sqlite_sql.SCHEMA_VERSION}. Name another data directory, or delete this one."
+        )
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]
     ours = connection.pragma("application_id") == sqlite_sql.APPLICATION_ID
     if tables and not (ours and version):

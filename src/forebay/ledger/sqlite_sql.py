@@ -25,7 +25,7 @@ Not here: how they are run (`sqlite_verbs`, `sqlite_reads`) and on which connect
 from __future__ import annotations
 
 APPLICATION_ID = 0x466F7262  # "Forb", in the file's header
-SCHEMA_VERSION = 1  # in user_version
+SCHEMA_VERSION = 2  # in user_version; 1 was never released
 
 SCHEMA = """
 CREATE TABLE account (

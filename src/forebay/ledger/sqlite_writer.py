@@ -32,6 +32,16 @@ MOST_PER_COMMIT = 256  # bounds how long the first of a batch waits for the last
 MOST_WAITING = 65_536  # about three operations for each of 20,000 live streams
 LINGER_SECONDS = 0.002
 
+# Nobody's fault: trying each operation alone would only wait for the store once more each time.
+_STORE_FAILURES = (
+    apsw.BusyError,
+    apsw.LockedError,
+    apsw.IOError,
+    apsw.FullError,
+    apsw.ReadOnlyError,
+    apsw.CorruptError,
+)
+
 T = TypeVar("T")
 
 
@@ -128,16 +138,18 @@ class GroupCommit:
         return batch, True
 
     def _commit(self, batch: list[_Waiting]) -> list[_Answer]:
-        """One transaction for all; if it cannot be, one for each, so that who fails fails alone."""
+        """One transaction for all. If one operation is at fault, one for each, so that it fails
+        alone; a store that is locked, full or broken fails them all, once."""
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             answers = [self._perform(waiting) for waiting in batch]
             self._connection.execute("COMMIT")
         except Exception as error:
             self._abandon()
-            if len(batch) == 1:
-                return [_Answer(batch[0].future, None, translated(error))]
-            return [answer for waiting in batch for answer in self._commit([waiting])]
+            if len(batch) > 1 and not isinstance(error, _STORE_FAILURES):
+                return [answer for waiting in batch for answer in self._commit([waiting])]
+            fault = translated(error)
+            return [_Answer(waiting.future, None, fault) for waiting in batch]
         return answers
 
     def _perform(self, waiting: _Waiting) -> _Answer:

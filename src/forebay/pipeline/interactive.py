@@ -21,7 +21,7 @@ from forebay.core.errors import (
     EngineFailed,
     ForebayError,
     QueueDeadline,
-    StoreUnavailable,
+    ShuttingDown,
 )
 from forebay.core.event import (
     AbandonReason,
@@ -52,7 +52,10 @@ class InteractivePipeline:
     def __init__(self, rooms: Rooms, *, process: str) -> None:
         self.rooms = rooms
         self.process = process
+        self.finished_calls = 0
+        self.broken_off_calls = 0
         self._live: dict[str, LiveCall] = {}
+        self._breaking_off = False
 
     async def enter(self, secret: str) -> Principal:
         """① who is calling, ② the cheapest refusal; before the request's body is even read."""
@@ -73,11 +76,13 @@ class InteractivePipeline:
         )
         route = _fit(route, len(prompt.ids), call.choices)
         await self._admit(call, route, len(prompt.ids))  # ⑦
+        self._refuse_if_breaking_off()
         hold = await self._hold(call, route, len(prompt.ids))  # ⑧ M is final
         job = self._job(call, route, prompt, hold)
         live = LiveCall(job, rooms.stream.read(job), rooms.clock)
         self._live[job.id] = live
         try:
+            self._refuse_if_breaking_off()
             await rooms.queue.enqueue(job)  # ⑨ the job carries the hold from here
             live.enqueued = True
             self._start_deadline(live)
@@ -126,14 +131,33 @@ class InteractivePipeline:
             await self.rooms.stream.presence(self.process)
             await asyncio.sleep(BEAT_SECONDS)
 
-    async def break_off(self) -> None:
-        """End every call now, for free: a stop that does not wait is ours, not the clients'."""
+    async def break_off(self, *, seconds: float) -> None:
+        """End every call now, for free: a stop that does not wait is ours, not the clients'.
+
+        A call whose charge is being stored at this moment still ends as it should. The ledger gets
+        `seconds` to answer; who is not released by then is told all the same, and released later.
+        """
+        self._breaking_off = True
+        calls = [self._break_off(live) for live in self._live.values()]
+        ends = [self.rooms.spawn(call, name="break off") for call in calls]
+        if ends:
+            await asyncio.wait(ends, timeout=seconds)
         for live in list(self._live.values()):
-            job = live.job
-            bill = _nothing(Outcome.FAILED, AbandonReason.SHUTDOWN.value)
-            await self.rooms.resolve.release(job.id, job.attempt, bill)
+            if not live.settled:
+                await self.rooms.stream.abandon(live.job.id, AbandonReason.SHUTDOWN)
+
+    async def _break_off(self, live: LiveCall) -> None:
+        job = live.job
+        bill = _nothing(Outcome.FAILED, AbandonReason.SHUTDOWN.value)
+        row = await self.rooms.resolve.release(job.id, job.attempt, bill)
+        live.settled = row is not None and row.outcome is Outcome.COMPLETED
+        if not live.settled:
             await self.rooms.queue.remove(job.id)
             await self.rooms.stream.abandon(job.id, AbandonReason.SHUTDOWN)
+
+    def _refuse_if_breaking_off(self) -> None:
+        if self._breaking_off:
+            raise ShuttingDown
 
     def progress(self) -> dict[str, int]:
         """Output tokens read so far of each streamed call."""
@@ -174,15 +198,11 @@ class InteractivePipeline:
         try:
             return await self.rooms.ledger.hold(request)
         except asyncio.CancelledError:
-            self._undo(call.id, _nothing(Outcome.CANCELLED, "client_gone"))
+            # It may commit all the same; verbs commit in the order in which they were called.
+            bill = _nothing(Outcome.CANCELLED, "client_gone")
+            undo = self.rooms.resolve.release(call.id, 1, bill)
+            self.rooms.spawn(undo, name=f"undo {call.id}")
             raise
-        except StoreUnavailable:
-            self._undo(call.id, _nothing(Outcome.REJECTED, "ledger_unavailable"))
-            raise
-
-    def _undo(self, hold_id: str, bill: Bill) -> None:
-        """Nobody waits for this hold any more, or its answer was lost: it may be there all the same."""
-        self.rooms.spawn(self.rooms.resolve.release(hold_id, 1, bill), name=f"undo {hold_id}")
 
     def _job(self, call: Call, route: Route, prompt: Prompt, hold: Hold) -> Job:
         flow = _flow(call)
@@ -259,7 +279,10 @@ class InteractivePipeline:
     async def _leave(self, live: LiveCall) -> None:
         """The call ends before its end. Resolves the hold unless a worker has it."""
         job = live.job
-        if live.failed:
+        if self._breaking_off:
+            live.broken_off = True
+            await self.rooms.stream.abandon(job.id, AbandonReason.SHUTDOWN)
+        elif live.failed:
             await self.rooms.stream.abandon(job.id, AbandonReason.OWNER_FAILED)
         await live.reader.aclose()  # this abandons the job
         try:
@@ -285,6 +308,10 @@ class InteractivePipeline:
     def _forget(self, live: LiveCall) -> None:
         if live.deadline is not None:
             live.deadline.cancel()
+        if live.finished:
+            self.finished_calls += 1
+        elif self._breaking_off:
+            self.broken_off_calls += 1
         del self._live[live.job.id]
 
 

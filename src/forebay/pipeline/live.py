@@ -18,8 +18,9 @@ class LiveCall:
     """One call from its hold to its end. Used by the one task that iterates it, and its timer."""
 
     __slots__ = (
-        "_accepted_at", "_clock", "_ids", "deadline", "dispatching", "ended", "enqueued", "failed", "job",
-        "output_tokens", "queue_ms", "reader", "sequence", "ttft_ms",
+        "_accepted_at", "_clock", "_ids", "broken_off", "deadline", "dispatching", "ended", "enqueued",
+        "failed", "finished", "job", "output_tokens", "queue_ms", "reader", "sequence", "settled",
+        "ttft_ms",
     )  # fmt: skip
 
     def __init__(self, job: Job, reader: Reader, clock: Clock) -> None:
@@ -28,6 +29,9 @@ class LiveCall:
         self.deadline: asyncio.TimerHandle | None = None
         self.enqueued = False
         self.failed = False
+        self.broken_off = False
+        self.finished = False
+        self.settled = False
         self.dispatching = False
         self.ended = False
         self.sequence = 0
@@ -54,6 +58,7 @@ class LiveCall:
                 self.deadline.cancel()
         elif isinstance(event, Finished | Failed):
             self.ended = True
+            self.finished = isinstance(event, Finished)
 
     def received(self) -> tuple[tuple[int, ...], ...]:
         """Token ids read so far, per choice: where another attempt resumes (E8)."""
@@ -61,6 +66,8 @@ class LiveCall:
 
     def ending(self) -> tuple[Outcome, str]:
         """How the call ends when its owner resolves it while leaving."""
+        if self.broken_off:
+            return Outcome.FAILED, "server_shutdown"
         if self.failed and self.enqueued:
             return Outcome.FAILED, "owner_failed"
         if self.enqueued:

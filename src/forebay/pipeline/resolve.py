@@ -40,6 +40,7 @@ class Resolver:
         self._ledger = ledger
         self._spawn = spawn
         self._report = report
+        self._given_up: set[str] = set()
 
     async def settle(self, hold_id: str, attempt: int, bill: Bill) -> UsageRow | None:
         """Charge, while somebody waits for the answer. The row, also if it was resolved before.
@@ -51,6 +52,8 @@ class Resolver:
         for number in range(TRIES):
             if number:
                 await asyncio.sleep(FIRST_DELAY_SECONDS * 2 ** (number - 1))
+                if hold_id in self._given_up:  # it is being released: somebody was told so
+                    raise StoreUnavailable("The ledger cannot be written; this call costs nothing.")
             try:
                 return await self._once(self._ledger.settle, hold_id, attempt, bill, number > 0)
             except StoreUnavailable:
@@ -76,18 +79,22 @@ class Resolver:
             return None
 
     def _later(self, verb: Verb, hold_id: str, attempt: int, bill: Bill) -> None:
+        self._given_up.add(hold_id)
         self._spawn(self._until_stored(verb, hold_id, attempt, bill), name=f"resolve {hold_id}")
 
     async def _until_stored(self, verb: Verb, hold_id: str, attempt: int, bill: Bill) -> None:
         delay = FIRST_DELAY_SECONDS
-        while True:
-            await asyncio.sleep(delay)
-            delay = min(delay * 2, LAST_DELAY_SECONDS)
-            try:
-                await self._once(verb, hold_id, attempt, bill, again=True)
-                return
-            except StoreUnavailable:
-                continue
+        try:
+            while True:
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, LAST_DELAY_SECONDS)
+                try:
+                    await self._once(verb, hold_id, attempt, bill, again=True)
+                    return
+                except StoreUnavailable:
+                    continue
+        finally:
+            self._given_up.discard(hold_id)
 
     async def _once(
         self, verb: Verb, hold_id: str, attempt: int, bill: Bill, again: bool = False

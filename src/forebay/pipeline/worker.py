@@ -122,7 +122,8 @@ class Worker:
 
         While the engine is away, jobs wait for it; if it stays away, they are told.
         """
-        if self.engine.state() != "ready" and not self._is_down():
+        down = self._is_down()  # asked each time: it also notes that the engine is there
+        if self.engine.state() != "ready" and not down:
             return
         for decision in decide(await self._snapshot(), self.policy):
             if isinstance(decision, Take):

@@ -1,7 +1,8 @@
 """A ledger that is slow and fails now and then, before or after it has done what was asked.
 
 Wraps any ledger. Each verb may wait a little; some raise StoreUnavailable, half of those although
-the operation took effect: an answer that was lost. Opening accounts and prices never fails.
+the operation took effect: an answer that was lost (not of holds, whose contract rules it out).
+Opening accounts and prices never fails.
 
 Not here: what must hold all the same (`watched.py`, `world.py`).
 """
@@ -37,7 +38,8 @@ class FlakyLedger(Ledger):
         self._share = share
         self._stalls = stalls or (0.0, 0.0)
 
-    async def _do(self, operation: Awaitable[T]) -> T:
+    async def _do(self, operation: Awaitable[T], *, lost: float = 0.5) -> T:
+        """`lost`: of the failures, how many took effect."""
         chance = self._random.random
         now, (start, end) = asyncio.get_running_loop().time(), self._stalls
         if start <= now < end:
@@ -45,7 +47,7 @@ class FlakyLedger(Ledger):
         if chance() < 0.5:
             await asyncio.sleep(chance() / 50)
         if chance() < self._share:
-            if chance() < 0.5:
+            if chance() < lost:
                 await operation
             else:
                 operation.close()  # type: ignore[attr-defined]
@@ -53,7 +55,7 @@ class FlakyLedger(Ledger):
         return await operation
 
     async def hold(self, request: HoldRequest) -> Hold:
-        return await self._do(self._inner.hold(request))
+        return await self._do(self._inner.hold(request), lost=0.0)
 
     async def dispatch(self, hold_id: str, attempt: int) -> None:
         await self._do(self._inner.dispatch(hold_id, attempt))
