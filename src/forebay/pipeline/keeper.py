@@ -27,22 +27,23 @@ class Keeper:
 
     def __init__(self, rooms: Rooms) -> None:
         self.rooms = rooms
+        self._awake_seconds = 0.0
 
     async def run(self) -> None:
         """Reap and sweep once a second, for ever.
 
         A keeper that was itself stopped (SIGSTOP, a sleeping laptop) has not watched the others
-        meanwhile: it gives them a round to beat and to renew their leases before it judges again.
+        meanwhile: its clock stands still for that while, and leases get a round to be renewed.
         """
         last = self.rooms.clock.monotonic()
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             now = self.rooms.clock.monotonic()
-            paused, last = now - last > PAUSED_SECONDS, now
-            if paused:
-                continue
+            elapsed, last = now - last, now
+            self._awake_seconds += min(elapsed, SWEEP_SECONDS)
             try:
-                await self.reap()
+                if elapsed <= PAUSED_SECONDS:
+                    await self.reap()
                 await self.sweep()
             except ForebayError as fault:
                 self.rooms.report.log.error("sweep_failed", error=str(fault))
@@ -53,10 +54,9 @@ class Keeper:
         The data directory's lock is ours, so nobody else can beat: waiting ten seconds to see that
         would show nothing new.
         """
-        now = self.rooms.clock.monotonic()
-        for moment in (now, now + DEAD_AFTER_SECONDS + SWEEP_SECONDS):
-            for row in await self.rooms.ledger.sweep(moment):
-                self._swept(row)
+        await self.sweep()
+        self._awake_seconds += DEAD_AFTER_SECONDS + SWEEP_SECONDS
+        await self.sweep()
 
     async def reap(self) -> None:
         """Return jobs whose worker is gone to their owners; end those that have none any more."""
@@ -67,7 +67,7 @@ class Keeper:
 
     async def sweep(self) -> None:
         """Resolve the holds of dead processes."""
-        for row in await self.rooms.ledger.sweep(self.rooms.clock.monotonic()):
+        for row in await self.rooms.ledger.sweep(self._awake_seconds):
             self._swept(row)
 
     async def _release(self, job: Job) -> None:
