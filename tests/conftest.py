@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from types import CodeType, FunctionType
-from typing import Any
 
 import pytest
 
@@ -30,30 +27,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what compares with a file in tests/golden, wherever it stands."""
+    """Mark what compares with golden files; give real processes and the real model more time, since
+    machines that run tests are not idle."""
     for item in items:
         if isinstance(item, pytest.Function) and _reads_golden(item):
             item.user_properties.append(("layer", "golden"))
+        slow = "e2e" in item.path.parts or item.get_closest_marker("model")
+        if slow and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(300))
 
 
 def _reads_golden(test: pytest.Function) -> bool:
-    """Takes the fixture `golden`, or a path there: as its parameter, or by a name of its module."""
-    if "golden" in test.fixturenames:
-        return True
+    """Takes the fixture `golden`, or a file of that folder as its parameter."""
     parameters = test.callspec.params.values() if hasattr(test, "callspec") else ()
-    named = _named(test.function, set())
-    return any(isinstance(each, Path) and GOLDEN in each.parents for each in (*parameters, *named))
-
-
-def _named(function: FunctionType, seen: set[CodeType]) -> Iterator[Any]:
-    """The values of the module's names that a function uses, also through the module's functions."""
-    seen.add(function.__code__)
-    for name in function.__code__.co_names:
-        value = function.__globals__.get(name)
-        yield value
-        here = isinstance(value, FunctionType) and value.__module__ == function.__module__
-        if here and value.__code__ not in seen:
-            yield from _named(value, seen)
+    files = (each for each in parameters if isinstance(each, Path))
+    return "golden" in test.fixturenames or any(GOLDEN in each.parents for each in files)
 
 
 @pytest.fixture(scope="session")
