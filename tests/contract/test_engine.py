@@ -17,7 +17,9 @@ from forebay.engine.scripted import ScriptedEngine
 from forebay.engine.settings import EngineSettings, ScriptedSettings
 from forebay.system import SystemClock, SystemIds, Tasks
 from forebay.testing.contracts.engine import *  # noqa: F403
-from forebay.testing.contracts.engine import Prompter, ask, collect, first, ids_of
+from forebay.testing.contracts.engine import Prompter, TextOf, ask, collect, first, ids_of
+from forebay.tokens.convert import convert
+from forebay.tokens.model import ModelTokens
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
 
@@ -52,6 +54,22 @@ def weights(request: pytest.FixtureRequest, backend: str) -> str:
 @pytest.fixture
 def prompt(backend: str) -> Prompter:
     return france if backend == "openvino" else chat
+
+
+@pytest.fixture(scope="session")
+def real_text(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> TextOf:
+    directory = tmp_path_factory.mktemp("smollm2") / "tokens"
+    assert convert(smollm2_gguf, directory)
+    table = ModelTokens.load(directory, ids=SystemIds()).table
+    return lambda ids: b"".join(table[i] for i in ids).decode()
+
+
+@pytest.fixture
+def text_of(request: pytest.FixtureRequest, backend: str) -> TextOf:
+    if backend == "openvino":
+        found: TextOf = request.getfixturevalue("real_text")
+        return found
+    return lambda ids: bytes(ids).decode()
 
 
 def child(weights: str = "", scripted: ScriptedSettings | None = None) -> ChildEngine:

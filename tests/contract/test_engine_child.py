@@ -199,7 +199,7 @@ async def test_isolation_replaces_a_child_that_shares_prefixes_once_its_calls_ha
     await first(running)
     isolating = asyncio.ensure_future(engine.isolate())
     await asyncio.sleep(0.01)
-    assert (engine.state(), engine.pid) == ("restarting", before)
+    assert (engine.state(), engine.pid) == ("renewing", before)
     assert len(ids_of([delta async for delta in running])) == 29
     await isolating
     isolated = engine.pid

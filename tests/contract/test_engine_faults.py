@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from forebay.core.delta import EngineSignals, FinishReason
+from forebay.core.delta import EngineRequest, EngineSignals, FinishReason
 from forebay.core.errors import EngineFault
+from forebay.core.job import Sampling
+from forebay.engine import process
 from forebay.engine.contract import Engine, Generation
 from forebay.engine.process import ChildEngine
 from forebay.engine.scripted import ScriptedEngine
@@ -293,3 +297,39 @@ async def test_a_waiting_call_that_is_stopped_was_never_worked_on(
     cancel = next(e for e in log if (e["event"], e.get("sequence")) == ("cancel", 5))
     assert cancel["made"] == 0
     assert made(log, 5) == []
+
+
+@pytest.mark.parametrize("growth_bytes", [-1, 0], ids=["at once", "when idle"])
+async def test_a_child_that_schemas_made_grow_is_renewed_and_no_call_fails(
+    growth_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What runs goes on to its end, what comes later waits for the new child."""
+    grown = iter(range(1, 10_000))
+    monkeypatch.setattr(process, "memory_bytes", lambda _: next(grown))
+    engine = ChildEngine(
+        replace(SETTINGS, max_growth_bytes=growth_bytes),
+        scripted=ScriptedSettings(step_seconds=0.002),
+        ids=SystemIds(),
+        spawn=Tasks(),
+    )
+    await engine.start()
+    first_pid = engine.pid
+    schemas = [json.dumps({"const": "x" * length}) for length in (80, 70, 70, 60, 3, 2)]
+    requests = [
+        EngineRequest(f"req_{n}", chat(f"json {n}"), 100, Sampling(json_schema=schema))
+        for n, schema in enumerate(schemas)
+    ]
+    answers = await asyncio.gather(*(collect(engine, request) for request in requests[:4]))
+    answers += [await collect(engine, request) for request in requests[4:]]
+    texts = [text_of(ids_of(deltas)) for deltas in answers]
+    assert texts == [json.dumps(json.loads(schema)["const"]) for schema in schemas]
+    async with asyncio.timeout(10):
+        while engine.pid in (first_pid, None):  # noqa: ASYNC110 (it has no event)
+            await asyncio.sleep(0.01)
+    assert engine.restarts == 0
+    await engine.close()
+
+
+async def test_a_childs_memory_is_what_the_system_says() -> None:
+    assert process.memory_bytes(os.getpid()) > 10_000_000
+    assert process.memory_bytes(2**22 + 1) == 0

@@ -26,18 +26,27 @@ class SamplingWish:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logprobs: bool = False
+    json_schema: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One accepted-for-processing request; its id names the call, its job, hold and usage row."""
+    """One accepted-for-processing request; its id names the call, its job, hold and usage row.
+
+    It has `messages` (a chat) or a `prompt` (text or token ids, to be completed as it is).
+    """
 
     id: str
     principal: Principal
     model: str
-    messages: tuple[Message, ...]
     lane: Lane
     streamed: bool
+    messages: tuple[Message, ...] = ()
+    prompt: str | tuple[int, ...] = ""
     max_output_tokens: int | None = None
     choices: int = 1
     sampling: SamplingWish = field(default_factory=SamplingWish)
@@ -50,7 +59,7 @@ class Route:
     `ceiling_tokens` is M₀, the output bound before the window is known; `asked` says whether the
     client named a maximum (a default may be lowered to what fits or what the balance affords, a
     wish never is). `pool_kv_tokens` is the KV memory of one engine of the pool: a call that needs more
-    could never run (Q9).
+    could never run (Q9). `pool_sequences` is the most that one engine runs at once.
     """
 
     model: str
@@ -63,6 +72,7 @@ class Route:
     sampling: Sampling
     fingerprint: str
     pool_kv_tokens: int | None = None
+    pool_sequences: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from forebay.core.job import Sampling
 
@@ -13,6 +14,14 @@ class FinishReason(StrEnum):
 
     STOP = "stop"
     LENGTH = "length"
+
+
+class TokenLogprob(NamedTuple):
+    """A generated token: the bytes it stands for and the natural logarithm of its probability, as
+    the model gave it (before temperature and penalties)."""
+
+    token: bytes
+    logprob: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +47,8 @@ class EngineDelta:
 
     `text` stays empty for engines that are given and report token ids (the worker decodes those).
     The last delta of a choice has a `finish_reason`; `reported_tokens`, where an engine says it,
-    is the engine's own count of the choice's output (E2).
+    is the engine's own count of the choice's output (E2). `logprobs`, if asked for, has one
+    number for each of `token_ids`.
     """
 
     choice: int
@@ -47,6 +57,7 @@ class EngineDelta:
     finish_reason: FinishReason | None = None
     reported_tokens: int | None = None
     cached_input_tokens: int | None = None
+    logprobs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

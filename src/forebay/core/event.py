@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from forebay.core.call import Route
-from forebay.core.delta import FinishReason
+from forebay.core.delta import FinishReason, TokenLogprob
 from forebay.core.errors import ForebayError
 from forebay.core.usage import Usage
 
@@ -26,13 +26,17 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """New tokens of one choice; `text` may be empty while a character or a stop string is held back."""
+    """New tokens of one choice; `text` may be empty while a character or a stop string is held back.
+
+    `logprobs`, if asked for, are of the tokens whose text may be shown by now.
+    """
 
     sequence: int
     attempt: int
     choice: int
     token_ids: tuple[int, ...]
     text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

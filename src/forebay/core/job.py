@@ -41,6 +41,23 @@ class Sampling:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logprobs: bool = False
+    json_schema: str = ""  # JSON text of an accepted schema that the output is a document of
+
+    @property
+    def resumable(self) -> bool:
+        """E8: a prefix of token ids carries all decoding state.
+
+        Not that of a random generator, of penalties, of a grammar, nor log-probabilities that are
+        held back together with half a stop string.
+        """
+        unseeded = self.seed is None or self.temperature == 0
+        neutral = not self.presence_penalty and not self.frequency_penalty
+        plain = self.repetition_penalty == 1 and not self.logprobs and not self.json_schema
+        return unseeded and neutral and plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +122,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a worker can take now. `evicts`: the engine can evict KV, so P + n·E is reserved (Q9)."""
+    """What a worker can take now: `slots` sequences (a job takes one for each choice) and KV memory.
+
+    `evicts`: the engine can evict KV, so P + n·E is reserved (Q9).
+    """
 
     pool: str
     slots: int
@@ -157,10 +177,12 @@ class Removal(Enum):
 @dataclass(frozen=True, slots=True)
 class Depth:
     """One flow's state. `waiting_cost` is in the unit of Q8's cost; `next_kv_tokens` is what the
-    flow's first waiting job needs on a non-evicting engine with one-token blocks."""
+    flow's first waiting job needs on a non-evicting engine with one-token blocks, `next_slots` its
+    sequences."""
 
     waiting: int
     leased: int
     waiting_cost: int
     oldest_wait_seconds: float
     next_kv_tokens: int
+    next_slots: int = 1

@@ -64,7 +64,8 @@ class Engine(ABC):
 
     @abstractmethod
     def state(self) -> str:
-        """ "starting", "ready", "restarting" or "stopped", for health checks and doctor."""
+        """ "starting", "ready", "renewing" (what runs goes on, what comes waits), "restarting" or
+        "stopped", for health checks and doctor."""
 
     @abstractmethod
     async def isolate(self) -> None:

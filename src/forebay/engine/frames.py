@@ -64,6 +64,11 @@ class Submit(msgspec.Struct, tag="submit", array_like=True, frozen=True):
     top_k: int | None
     seed: int
     ignore_eos: bool
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logprobs: bool = False
+    json_schema: str = ""
 
 
 class Cancel(msgspec.Struct, tag="cancel", array_like=True, frozen=True):
@@ -98,6 +103,7 @@ class Output(msgspec.Struct, array_like=True, frozen=True, gc=False):
     reported: int | None = None
     cached: int | None = None
     fault: str | None = None
+    logprobs: tuple[float, ...] = ()
 
 
 class Step(msgspec.Struct, tag="step", array_like=True, frozen=True):

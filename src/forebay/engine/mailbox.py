@@ -198,6 +198,9 @@ class Intake:
             self._fail(choice, output, reason)
             return
         ids, finish, reported = output.token_ids, output.finish, output.reported
+        if output.logprobs and len(output.logprobs) != len(ids):
+            self._fail(choice, output, "the engine sent logprobs for other tokens than it made")
+            return
         room = choice.max_tokens - choice.count
         cut = len(ids) > room or (len(ids) == room and finish is None)
         if cut:  # E3; what the engine would have reported is about more than was taken
@@ -206,7 +209,8 @@ class Intake:
         if finish is not None:
             (self.drop if cut else self._forget)(output.sequence)
         if ids or finish is not None:
-            delta = EngineDelta(choice.index, ids, "", finish, reported, output.cached)
+            logprobs = output.logprobs[: len(ids)]
+            delta = EngineDelta(choice.index, ids, "", finish, reported, output.cached, logprobs)
             choice.mail.push(delta)
 
     def _fail(self, choice: _Choice, output: Output, reason: str) -> None:
@@ -291,4 +295,9 @@ def _submission(request: EngineRequest, sequence: int, index: int, seed: int) ->
         top_k=sampling.top_k,
         seed=(seed + index * _SEED_STRIDE) & _SEED_MASK,
         ignore_eos=sampling.ignore_eos,
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        repetition_penalty=sampling.repetition_penalty,
+        logprobs=sampling.logprobs,
+        json_schema=sampling.json_schema,
     )

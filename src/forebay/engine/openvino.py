@@ -4,7 +4,9 @@ What its API does not say, and was found by trying (2026.4): it runs more sequen
 `max_num_seqs`, so they wait here; the blocks of a cancelled sequence are freed by the next step,
 and a prompt added before that step can be refused for lack of memory, so nothing is added then;
 `read` returns one token, so it is called until there is no more; the end-of-sequence token is in
-the output and is taken off here, unless it was to be ignored.
+the output and is taken off here, unless it was to be ignored; a grammar that does not compile
+throws in `step`, which loses the engine, so only grammars of accepted schemas get here; the first
+grammar costs a second (it is part of the warm-up), later ones tens of milliseconds in a step.
 
 Invariants
 - E1 A cancelled sequence takes no part in the next step.
@@ -23,11 +25,14 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import openvino
 import openvino_genai as genai
 
 from forebay.core.delta import EngineLimits, FinishReason
+from forebay.core.json_schema import read
 from forebay.engine.frames import Output, Submit
+from forebay.engine.grammar import ebnf
 from forebay.engine.settings import EngineSettings
 from forebay.engine.stepper import Stepper
 
@@ -67,6 +72,7 @@ class OpenVinoStepper(Stepper):
         self._ends = {int(config.eos_token_id), *map(int, config.stop_token_ids)} - {-1}
         self._waiting: deque[Submit] = deque()
         self._running: dict[int, _Sequence] = {}
+        self._grammars: set[int] = set()  # hashes of the schemas that were compiled
         self._cancelled: list[Any] = []  # handles: one that is dropped early cancels itself
         self._warm_up()
 
@@ -117,9 +123,17 @@ class OpenVinoStepper(Stepper):
         self._waiting.clear()
 
     def _admit(self) -> list[Output]:
-        """Add what may run now; a request that the pipeline refuses is that request's fault."""
+        """Add what may run now; a request that the pipeline refuses is that request's fault.
+
+        One new grammar a step: each is compiled inside a step, while all others wait.
+        """
         refused: list[Output] = []
+        new_grammar = False
         while self._waiting and len(self._running) < self._settings.max_sequences:
+            if self._has_new_grammar(self._waiting[0]):
+                if new_grammar:
+                    break
+                new_grammar = True
             work = self._waiting.popleft()
             try:
                 handle = self._pipe.add_request(
@@ -130,6 +144,9 @@ class OpenVinoStepper(Stepper):
             else:
                 self._running[work.sequence] = _Sequence(work, handle)
         return refused
+
+    def _has_new_grammar(self, work: Submit) -> bool:
+        return bool(work.json_schema) and hash(work.json_schema) not in self._grammars
 
     def _config(self, work: Submit) -> Any:
         config = genai.GenerationConfig()
@@ -144,23 +161,35 @@ class OpenVinoStepper(Stepper):
             config.rng_seed = work.seed
             if work.top_k:
                 config.top_k = work.top_k
+        config.presence_penalty = work.presence_penalty
+        config.frequency_penalty = work.frequency_penalty
+        config.repetition_penalty = work.repetition_penalty
+        config.logprobs = int(work.logprobs)
+        if work.json_schema:
+            self._grammars.add(hash(work.json_schema))
+            grammar = ebnf(read(msgspec.json.decode(work.json_schema), path="schema"))
+            config.structured_output_config = genai.StructuredOutputConfig(grammar=grammar)
         return config
 
     def _read(self, sequence: _Sequence) -> Output | None:
         """What the last step added to one sequence; None if nothing."""
         work, handle, position = sequence.work, sequence.handle, sequence.made
         ids: list[int] = []
+        logprobs: list[float] = []
         finish: FinishReason | None = None
         while handle.can_read():
             for generated in handle.read().values():
                 ids += generated.generated_ids
+                logprobs += generated.generated_log_probs
                 finish = _FINISH.get(generated.finish_reason, finish)
         if finish is FinishReason.STOP and not work.ignore_eos and ids and ids[-1] in self._ends:
             ids.pop()
         sequence.made += len(ids)
+        shown = tuple(logprobs[: len(ids)]) if work.logprobs else ()
         if finish is not None:
             del self._running[work.sequence]
-            return Output(work.sequence, position, tuple(ids), finish, sequence.made)
+            made = sequence.made
+            return Output(work.sequence, position, tuple(ids), finish, made, logprobs=shown)
         status = handle.get_status()
         if status != genai.GenerationStatus.RUNNING:
             del self._running[work.sequence]
@@ -168,14 +197,16 @@ class OpenVinoStepper(Stepper):
                 f"the engine gave up at token {sequence.made} ({status.name}: out of KV memory)"
             )
             return Output(work.sequence, position, fault=reason)
-        return Output(work.sequence, position, tuple(ids)) if ids else None
+        return Output(work.sequence, position, tuple(ids), logprobs=shown) if ids else None
 
     def _warm_up(self) -> None:
-        """The first steps compile kernels: a long prompt and a few sequences at once, then it is fast."""
+        """The first steps compile kernels, the first grammar reads the vocabulary: a long prompt and a
+        few sequences at once, then it is fast."""
         size = min(self._settings.max_batched_tokens + 8, self._settings.kv_tokens // 4)
         prompts = [tuple(range(100, 100 + n)) for n in (size, 4, 5, 6)]
         for sequence, prompt in enumerate(prompts[: self._settings.max_sequences]):
-            self.submit(Submit(sequence, "warm-up", 0, prompt, 4, 0.0, 1.0, None, 0, True))
+            work = Submit(sequence, "warm-up", 0, prompt, 4, 0.0, 1.0, None, 0, True)
+            self.submit(work if sequence else msgspec.structs.replace(work, json_schema="{}"))
         while self.next_due() is not None:
             for output in self.step():
                 if output.fault is not None:

@@ -11,6 +11,8 @@ Invariants
   next step.
 - E6 `isolate` under `prefix_cache: auto` lets what runs finish, then replaces the child by one
   without a prefix cache; every later child is without one as well.
+- A child that JSON schemas have made grow by `max_growth_bytes` is replaced when it is idle, and
+  when it has grown twice as much, in the same way: it never forgets a grammar.
 - A child with work that sends no frame for `step_timeout_seconds` is killed and replaced.
 - The child never outlives this process (see `child.py`), nor `close`.
 
@@ -23,12 +25,13 @@ worker).
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from forebay.core.clock import IdSource, Spawn
 from forebay.core.delta import EngineLimits, EngineRequest, EngineSignals
@@ -52,6 +55,7 @@ from forebay.observe.log import get_logger
 _FIRST_DELAY_SECONDS = 0.1
 _LAST_DELAY_SECONDS = 10.0
 _STDERR = 2
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _ENDED_EARLY = "the engine ended before it was ready; standard error has its messages"
 
 _log = get_logger("forebay")
@@ -64,6 +68,9 @@ class _Child:
     process: Process
     channel: ParentChannel
     prefix_cache: bool
+    schemas: set[int] = field(default_factory=set)  # hashes of those that it was given
+    size_bytes: int = 0  # of its memory when it was new
+    renewing: bool = False
 
     async def end(self) -> int:
         """Kill it and wait for it: nothing of it is left afterwards. The exit status."""
@@ -140,14 +147,31 @@ class ChildEngine(Engine):
         async with self._isolating:
             child = self._child
             if child is not None and child.prefix_cache and not self._shares_prefixes():
-                self._pause()
-                await self._intake.drained()
-                if self._child is child:  # it may have died meanwhile, or been closed
-                    self._child = None
-                    await child.end()
-                    self._restart = self._spawn(self._relaunch(0.0), name="engine-isolate")
+                await self._exchange(child)
             with suppress(EngineFault):  # nothing is shared any more, even if the start fails
                 await self._gate.wait()
+
+    async def _renew(self, child: _Child) -> None:
+        """Wait for a moment without calls, unless it grows on and on; then exchange it."""
+        while self._intake.open and self._growth_bytes(child) < 2 * self._settings.max_growth_bytes:
+            await asyncio.wait([self._spawn(self._intake.drained(), name="idle")], timeout=1.0)
+        async with self._isolating:
+            _log.info("engine_renewed", pid=child.process.pid, schemas=len(child.schemas))
+            await self._exchange(child)
+
+    async def _exchange(self, child: _Child) -> None:
+        """Let what runs finish, then start a new child in this one's place."""
+        if self._child is not child:
+            return  # it has died meanwhile, or been closed
+        self._state = "renewing"
+        self._gate.shut()
+        await self._intake.drained()
+        if self._child is child:
+            self._child = None
+            self._pause()
+            await child.end()
+            if self._state != "stopped":
+                self._restart = self._spawn(self._relaunch(0.0), name="engine-exchange")
 
     async def close(self) -> None:
         self._state = "stopped"
@@ -169,11 +193,25 @@ class ChildEngine(Engine):
             if self._intake.open == 1:  # until now it had nothing to say
                 self._heard_at = asyncio.get_running_loop().time()
             self._child.channel.send(work)
+            if work.json_schema:
+                self._wear(self._child, work.json_schema)
 
     def cancel(self, sequence: int) -> None:
         """For the intake."""
         if self._child is not None:
             self._child.channel.send(Cancel(sequence))
+
+    def _wear(self, child: _Child, json_schema: str) -> None:
+        """Look at what the schemas before this one have made of it."""
+        new = hash(json_schema) not in child.schemas
+        child.schemas.add(hash(json_schema))
+        if new and not child.renewing:
+            child.renewing = self._growth_bytes(child) > self._settings.max_growth_bytes
+            if child.renewing:
+                self._spawn(self._renew(child), name="engine-renew")
+
+    def _growth_bytes(self, child: _Child) -> int:
+        return memory_bytes(child.process.pid) - child.size_bytes
 
     def _shares_prefixes(self) -> bool:
         setting = self._settings.prefix_cache
@@ -199,6 +237,7 @@ class ChildEngine(Engine):
                 break
             await child.end()  # a second organisation came while it loaded (E6)
         self._child = child
+        child.size_bytes = memory_bytes(child.process.pid)
         self._intake.limits = limits
         self._state = "ready"
         self._heard_at = asyncio.get_running_loop().time()
@@ -271,7 +310,7 @@ class ChildEngine(Engine):
 
     async def _relaunch(self, delay_seconds: float) -> None:
         """Start a child, however often it takes."""
-        while True:
+        while self._state != "stopped":
             await asyncio.sleep(delay_seconds)
             self._delay_seconds = min(self._delay_seconds * 2, _LAST_DELAY_SECONDS)
             delay_seconds = self._delay_seconds
@@ -333,3 +372,12 @@ async def _spawn_child(channel: ParentChannel) -> Process:
         await process.wait()
         raise
     return process
+
+
+def memory_bytes(pid: int) -> int:
+    """What a process has in memory; 0 where that cannot be asked (it is gone, or this is no Linux)."""
+    try:
+        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * PAGE_BYTES
+    except (OSError, ValueError, IndexError):
+        return 0

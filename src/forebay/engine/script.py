@@ -3,7 +3,8 @@
 The output is a function of the original prompt and of the position in the output. The original
 prompt is everything up to and including the last `<|im_start|>assistant\\n`; ids after it were
 published before and count as output. So a job resumed with prompt + published ids goes on with the
-same text (E8).
+same text (E8). Where a JSON schema is asked for, it is a document of that schema, and all of it
+from its beginning whatever the prompt ends with: a grammar's state is not in the prefix.
 
 A prompt may hold a directive, and the last one counts:
 `[[script length=40 crash_at=5 text=anything up to the brackets]]`. Numbers count output tokens from
@@ -11,6 +12,7 @@ the original prompt; a fault `…_at=k` strikes when k tokens were made, but not
 was resumed at or behind k (k = 0 always strikes).
 
     length          tokens before the end of the text (default: 8 to 64, by the prompt's hash)
+    choice_step=k   each further choice of a call has k tokens more before its end
     text            what to say, repeated where `length` or ignore_eos asks for more; must come last
     split_utf8=1    words outside ASCII: each byte is a token, so characters are split
     crash_at=k      the whole engine is lost
@@ -30,8 +32,13 @@ import hashlib
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
+
+import msgspec
+
+from forebay.core.json_schema import read
+from forebay.engine.document import document
 
 IM_START, IM_END, END_OF_TEXT = 256, 257, 258
 VOCABULARY = 259
@@ -54,6 +61,7 @@ class Script:
     """How one call behaves; see the module."""
 
     length: int | None = None
+    choice_step: int = 0
     text: bytes = b""
     split_utf8: int = 0
     crash_at: int | None = None
@@ -104,8 +112,12 @@ def parse(body: str) -> Script:
 class Performance:
     """One call's behaviour from where its prompt ends."""
 
-    def __init__(self, prompt_ids: Sequence[int], default_directive: str = "") -> None:
+    def __init__(
+        self, prompt_ids: Sequence[int], default_directive: str = "", json_schema: str = ""
+    ) -> None:
         original, published = split(prompt_ids)
+        if json_schema:
+            original, published = tuple(prompt_ids), ()
         self.start = len(published)
         try:
             packed = struct.pack(f">{len(original)}I", *original)
@@ -114,6 +126,9 @@ class Performance:
         self._digest = hashlib.blake2b(packed, digest_size=32).digest()
         found = _DIRECTIVE.findall(bytes(i for i in original if i < 256).decode(errors="replace"))
         self.script = parse(found[-1] if found else default_directive)
+        if json_schema:
+            text = document(read(msgspec.json.decode(json_schema), path="schema")).encode()
+            self.script = replace(self.script, text=text, length=len(text))
         self._made = bytearray()
         self._blocks = 0
 

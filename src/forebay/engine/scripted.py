@@ -84,7 +84,9 @@ class ScriptedStepper(Stepper):
     def submit(self, work: Submit) -> None:
         self._journal.submitted(work)
         try:
-            sequence = _Sequence(work, Performance(work.prompt_ids, self._scripted.directive))
+            directive = self._scripted.directive
+            performance = Performance(work.prompt_ids, directive, work.json_schema)
+            sequence = _Sequence(work, performance)
         except ValueError as error:
             self._refused.append(Output(work.sequence, 0, fault=str(error)))
         else:
@@ -188,17 +190,29 @@ class ScriptedStepper(Stepper):
         if performance.strikes(script.kv_exhausted_at, here):
             return [Output(work.sequence, sequence.made, fault="out of KV memory (scripted)")]
         if performance.strikes(script.duplicate_at, here) and sequence.made:
-            return [Output(work.sequence, sequence.made - 1, (performance.token(here - 1),))]
+            return [_output(sequence, sequence.made - 1, performance.token(here - 1))]
         reported = None if script.drop_usage else sequence.made
-        if here >= performance.length and not work.ignore_eos and not script.overlong:
+        length = performance.length + work.choice * script.choice_step
+        if here >= length and not work.ignore_eos and not script.overlong:
             return [Output(work.sequence, sequence.made, (), FinishReason.STOP, reported)]
         sequence.made += 1
         last = sequence.made >= work.max_tokens + script.overlong
         finish = FinishReason.LENGTH if last else None
         reported = sequence.made if last and not script.drop_usage else None
-        return [
-            Output(work.sequence, sequence.made - 1, (performance.token(here),), finish, reported)
-        ]
+        return [_output(sequence, sequence.made - 1, performance.token(here), finish, reported)]
+
+
+def _output(
+    sequence: _Sequence,
+    position: int,
+    token_id: int,
+    finish: FinishReason | None = None,
+    reported: int | None = None,
+) -> Output:
+    """One token; the less common its id, the less probable it is."""
+    work = sequence.work
+    logprobs = (-(1 + token_id) / 256,) if work.logprobs else ()
+    return Output(work.sequence, position, (token_id,), finish, reported, logprobs=logprobs)
 
 
 class ScriptedEngine(Engine):

@@ -36,6 +36,13 @@ class EngineSettings:
             "off, or shared (between organisations too: timing can then leak prompts)."
         },
     )
+    # Half a megabyte for a usual schema, 25 for the largest.
+    max_growth_bytes: int = field(
+        default=512 * 1024 * 1024,
+        metadata={
+            "help": "Growth by JSON schemas, which are never forgotten, before it is renewed."
+        },
+    )
     start_timeout_seconds: float = field(
         default=300.0, metadata={"help": "Longest that loading and warming up may take."}
     )

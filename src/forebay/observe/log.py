@@ -21,6 +21,7 @@ EVENTS = {
     "call_refused": "A call was refused before it was queued.",
     "engine_starting": "The engine child is being started.",
     "engine_ready": "The engine loaded, warmed up and serves.",
+    "engine_renewed": "The engine child saw so many JSON schemas that it is replaced, once it is idle.",
     "engine_died": "The engine child ended; it is restarted with back-off.",
     "engine_fault": "A generation ended by a fault of the engine.",
     "generation_stopped": "Debug: a generation was stopped after so many received tokens.",

@@ -55,13 +55,15 @@ def test_what_reaches_an_engine_about_a_call_is_an_allow_list() -> None:
     """E7: a new field of a request or its sampling reaches no engine until it is added here."""
     assert set(Submit.__struct_fields__) == {
         *("sequence", "request_id", "choice", "prompt_ids", "max_tokens"),
-        *("temperature", "top_p", "top_k", "seed", "ignore_eos"),
+        *("temperature", "top_p", "top_k", "seed", "ignore_eos", "logprobs", "json_schema"),
+        *("presence_penalty", "frequency_penalty", "repetition_penalty"),
     }
     assert set(EngineRequest.__slots__) == {
         *("id", "prompt_ids", "max_tokens", "sampling", "choices", "cache_salt"),
     }
     assert set(Sampling.__slots__) == {
-        *("temperature", "top_p", "top_k", "seed", "stop", "ignore_eos"),
+        *("temperature", "top_p", "top_k", "seed", "stop", "ignore_eos", "logprobs"),
+        *("presence_penalty", "frequency_penalty", "repetition_penalty", "json_schema"),
     }
 
 

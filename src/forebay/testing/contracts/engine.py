@@ -2,7 +2,8 @@
 
 Fixtures: `engine`, started and ready, with 4 sequences, 512 KV tokens in blocks of at most 32, and
 a context of 1,024 tokens; `prompt`, a function from text to the ids of a prompt that ends with the
-assistant's turn and is shorter than 100 tokens for texts under 60 characters.
+assistant's turn and is shorter than 100 tokens for texts under 60 characters; `text_of`, from ids of
+the output to their text.
 
 After each test the fixture's owner should find `engine.signals()` at zero, or the engine stopped.
 
@@ -12,18 +13,38 @@ Not here: scripted faults and supervision (they are about particular engines, no
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from contextlib import aclosing
+from dataclasses import replace
+from random import Random
+from typing import Any
 
+import jsonschema
 import pytest
 
 from forebay.core.delta import EngineDelta, EngineRequest, EngineSignals, FinishReason
 from forebay.core.errors import EngineFault
 from forebay.core.job import Sampling
 from forebay.engine.contract import Engine, Generation
+from forebay.testing.schemas import random_schema
 
 Prompter = Callable[[str], tuple[int, ...]]
+TextOf = Callable[[tuple[int, ...]], str]
 PATIENCE_SECONDS = 30.0
+SCHEMAS = 12
+# What an engine's grammars were seen to confuse: alternatives that begin alike, counts of digits.
+_WORDS = ("a", "ab", "abc", "abcd", "ab c", "a1", "a12", 1, 12, 123, 1234, "ß", "ße", "1", "12")
+TRICKY: tuple[Any, ...] = (
+    {"type": "array", "items": {"enum": list(_WORDS)}, "minItems": 9, "maxItems": 9},
+    {"type": "array", "items": {"enum": list(_WORDS[3:9])}, "minItems": 9, "maxItems": 9},
+    *(
+        {"type": "array", "items": {"type": kind, **bounds}, "minItems": 3, "maxItems": 3}
+        for kind in ("integer", "number")
+        for bounds in ({"maximum": -270}, {"minimum": 95, "maximum": 1_205}, {"minimum": -7})
+    ),
+    {"properties": {name: {"type": "boolean"} for name in ("p", "p1", "p10", "p11", "p1a")}},
+)
 
 
 def ask(
@@ -209,6 +230,53 @@ async def test_two_choices_are_generated_side_by_side(engine: Engine, prompt: Pr
     assert [len(ids_of(deltas, choice)) for choice in (0, 1)] == [12, 12]
     ends = [delta.choice for delta in deltas if delta.finish_reason is FinishReason.LENGTH]
     assert sorted(ends) == [0, 1]
+
+
+async def test_log_probabilities_come_with_every_token_and_only_if_asked_for(
+    engine: Engine, prompt: Prompter
+) -> None:
+    request = ask(prompt("how sure"), 12)
+    plain = await collect(engine, request)
+    assert all(delta.logprobs == () for delta in plain)
+    sampling = replace(request.sampling, logprobs=True)
+    deltas = await collect(engine, replace(request, id="req_2", sampling=sampling))
+    assert all(len(delta.logprobs) == len(delta.token_ids) for delta in deltas)
+    assert all(number <= 0 for delta in deltas for number in delta.logprobs)
+    assert ids_of(deltas) == ids_of(plain)
+
+
+async def test_penalties_are_taken_and_the_tokens_are_as_many_as_asked_for(
+    engine: Engine, prompt: Prompter
+) -> None:
+    """E2, E3."""
+    sampling = Sampling(
+        temperature=0.5,
+        seed=1,
+        ignore_eos=True,
+        presence_penalty=1.0,
+        frequency_penalty=-1.0,
+        repetition_penalty=1.3,
+    )
+    request = EngineRequest("req_1", prompt("again"), 12, sampling)
+    assert len(ids_of(await collect(engine, request))) == 12
+
+
+@pytest.mark.parametrize("temperature", [0.0, 2.0])
+async def test_json_is_a_document_of_its_schema_and_ends_by_itself(
+    engine: Engine, prompt: Prompter, text_of: TextOf, temperature: float
+) -> None:
+    """Also at a temperature at which every token that the grammar lets through is soon tried."""
+    calls = []
+    for number, schema in enumerate([*map(random_schema, map(Random, range(SCHEMAS))), *TRICKY]):
+        sampling = Sampling(temperature=temperature, seed=number, json_schema=json.dumps(schema))
+        calls.append(EngineRequest(f"req_{number}", prompt(f"json {number}"), 96, sampling))
+    answers = await asyncio.gather(*(collect(engine, call) for call in calls))
+    for call, deltas in zip(calls, answers, strict=True):
+        if deltas[-1].finish_reason is FinishReason.STOP:
+            document = json.loads(text_of(ids_of(deltas)))
+            jsonschema.validate(document, json.loads(call.sampling.json_schema))
+        else:  # cut at the maximum, which may happen to numbers and lists of a random model
+            assert len(ids_of(deltas)) == 96
 
 
 async def test_running_out_of_kv_memory_is_a_fault_and_never_an_end(
