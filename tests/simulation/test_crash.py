@@ -7,7 +7,8 @@ each call at the end (see its docstring). A failure prints the command that repl
 from __future__ import annotations
 
 from forebay.core.usage import Outcome
-from forebay.testing.world import Scenario, Topology, World
+from forebay.testing.plans import Scenario
+from forebay.testing.world import Topology, World
 
 
 def test_one_machine_survives_kills_between_any_two_awaits(seed: int) -> None:

@@ -10,8 +10,9 @@ from forebay.admission import AdmissionSettings
 from forebay.core.call import Message
 from forebay.core.job import Lane
 from forebay.queue import QueueSettings
+from forebay.testing.plans import Plan, Scenario
 from forebay.testing.watched import peek
-from forebay.testing.world import MODEL, Plan, Scenario, Topology, World
+from forebay.testing.world import MODEL, Topology, World
 
 PATIENT = AdmissionSettings(premium_deadline_seconds=3600, interactive_deadline_seconds=3600)
 ROOMY = QueueSettings()

@@ -8,7 +8,8 @@ import pytest
 
 from forebay.core.errors import EngineFailed, ShuttingDown
 from forebay.core.usage import Outcome
-from forebay.testing.world import SCRIPT, Plan, Scenario, Topology, World
+from forebay.testing.plans import SCRIPT, Plan, Scenario
+from forebay.testing.world import Topology, World
 
 
 def calls(*scripts: str, at: float = 0.6) -> list[Plan]:

@@ -28,8 +28,9 @@ from forebay.pipeline.interactive import InteractivePipeline
 from forebay.tenancy import STANDARD, make_key
 from forebay.tenancy.contract import KeySpec
 from forebay.testing import world as worlds
+from forebay.testing.plans import Plan, Scenario
 from forebay.testing.watched import peek
-from forebay.testing.world import MODEL, Fabric, Plan, Scenario, Topology, World
+from forebay.testing.world import MODEL, Fabric, Topology, World
 
 LIMIT = 2
 

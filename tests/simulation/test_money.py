@@ -9,8 +9,9 @@ import pytest
 
 from forebay.core.errors import InsufficientQuota
 from forebay.core.usage import Outcome
+from forebay.testing.plans import Plan, Scenario
 from forebay.testing.watched import peek
-from forebay.testing.world import Plan, Scenario, Topology, World
+from forebay.testing.world import Topology, World
 
 KEY = "key0"
 

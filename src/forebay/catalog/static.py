@@ -58,6 +58,7 @@ class StaticCatalog(Catalog):
             sampling=Sampling(temperature=settings.temperature, top_p=settings.top_p),
             fingerprint=self._fingerprints[settings.id],
             pool_kv_tokens=settings.kv_tokens,
+            pool_sequences=settings.max_sequences,
         )
 
     def models(self, principal: Principal) -> list[ModelCard]:

@@ -11,7 +11,7 @@ Not here: HTTP (`forebay.gateway`), the conversation and guard steps of the walk
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from dataclasses import replace
 
 from forebay.core.call import Call, Prompt, Route, SamplingWish
@@ -20,6 +20,7 @@ from forebay.core.errors import (
     ContextLengthExceeded,
     EngineFailed,
     ForebayError,
+    InvalidRequest,
     QueueDeadline,
     ShuttingDown,
 )
@@ -71,10 +72,9 @@ class InteractivePipeline:
         rooms = self.rooms
         lane, wish = call.lane, call.max_output_tokens
         route = rooms.catalog.choose(call.principal, call.model, lane, wish)  # ③
-        prompt = await rooms.tokens.render(  # ⑤ exact P
-            route.model, call.messages, scope=call.principal.scopes.organisation_id
-        )
-        route = _fit(route, len(prompt.ids), call.choices)
+        _require_choices(call, route)
+        prompt = await self._count(call, route)  # ⑤ exact P
+        route = _fit(route, len(prompt.ids), call)
         await self._admit(call, route, len(prompt.ids))  # ⑦
         self._refuse_if_breaking_off()
         hold = await self._hold(call, route, len(prompt.ids))  # ⑧ M is final
@@ -172,6 +172,17 @@ class InteractivePipeline:
         """Calls being answered now."""
         return len(self._live)
 
+    @property
+    def live_calls(self) -> Collection[LiveCall]:
+        """The same, to look at."""
+        return self._live.values()
+
+    async def _count(self, call: Call, route: Route) -> Prompt:
+        scope = call.principal.scopes.organisation_id
+        if call.messages:
+            return await self.rooms.tokens.render(route.model, call.messages, scope=scope)
+        return await self.rooms.tokens.encode(route.model, call.prompt, scope=scope)
+
     async def _admit(self, call: Call, route: Route, input_tokens: int) -> None:
         flow = _flow(call)
         cost = self.rooms.queue.cost(input_tokens, route.ceiling_tokens * call.choices)
@@ -219,7 +230,7 @@ class InteractivePipeline:
             ceiling_tokens=hold.ceiling_tokens,
             sampling=sampling,
             streamed=call.streamed,
-            resumable=call.choices == 1 and _resumable(sampling),
+            resumable=call.choices == 1 and sampling.resumable,
             choices=call.choices,
             deadline_seconds=self.rooms.admission.deadline_seconds(flow),
         )
@@ -320,23 +331,43 @@ def _flow(call: Call) -> Flow:
     return Flow(call.lane, scopes.organisation_id, scopes.project_id)
 
 
-def _fit(route: Route, input_tokens: int, choices: int) -> Route:
+def _require_choices(call: Call, route: Route) -> None:
+    """Refuse more choices than one engine runs at once, and several of what is always the same."""
+    if route.pool_sequences is not None and call.choices > route.pool_sequences:
+        raise InvalidRequest(
+            f"n is {call.choices}, but this model generates at most {route.pool_sequences} choices "
+            "at once. Lower n.",
+            param="n",
+            code="integer_above_max_value",
+        )
+    if call.choices > 1 and _sampling(route.sampling, call.sampling).temperature == 0:
+        raise InvalidRequest(
+            f"n is {call.choices}, but with temperature 0 every choice would be the same. Send n 1, "
+            "or a temperature above 0.",
+            param="n",
+            code="invalid_value",
+        )
+
+
+def _fit(route: Route, input_tokens: int, call: Call) -> Route:
     """The route with the largest output bound that prompt and context allow.
 
     A maximum that the client asked for is kept or refused; a default shrinks down to 16.
     """
     limit = route.context_tokens
     if route.pool_kv_tokens is not None:
-        limit = min(limit, route.pool_kv_tokens // choices)
+        limit = min(limit, route.pool_kv_tokens // call.choices)
     room = limit - input_tokens
     least = route.ceiling_tokens if route.asked else min(LEAST_OUTPUT_TOKENS, route.ceiling_tokens)
     if room < least:
+        what = "messages" if call.messages else "prompt"
         wanted = f"{route.ceiling_tokens} for the answer" if route.asked else f"at least {least}"
+        each = f" for each of {call.choices} choices" if call.choices > 1 else ""
         raise ContextLengthExceeded(
-            f"This model's maximum context length is {limit} tokens. Your messages take "
-            f"{input_tokens} tokens, and {wanted} are needed on top. "
-            "Shorten the messages or lower the maximum number of output tokens.",
-            param="messages",
+            f"This model's maximum context length is {limit} tokens{each}. Your {what} "
+            f"{'take' if call.messages else 'takes'} {input_tokens} tokens, and {wanted} are "
+            f"needed on top. Shorten the {what} or lower the maximum number of output tokens.",
+            param=what,
         )
     return replace(route, ceiling_tokens=min(route.ceiling_tokens, room))
 
@@ -350,12 +381,12 @@ def _sampling(defaults: Sampling, wish: SamplingWish) -> Sampling:
         seed=wish.seed,
         stop=wish.stop,
         ignore_eos=wish.ignore_eos,
+        presence_penalty=wish.presence_penalty,
+        frequency_penalty=wish.frequency_penalty,
+        repetition_penalty=wish.repetition_penalty,
+        logprobs=wish.logprobs,
+        json_schema=wish.json_schema,
     )
-
-
-def _resumable(sampling: Sampling) -> bool:
-    """E8: a prefix of token ids carries all decoding state. A seed with temperature does not."""
-    return sampling.seed is None or sampling.temperature == 0
 
 
 def _nothing(outcome: Outcome, reason: str) -> Bill:

@@ -8,10 +8,10 @@ Not here: what happens when it ends (`worker.py`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from forebay.core.delta import EngineDelta, EngineRequest, FinishReason
+from forebay.core.delta import EngineDelta, EngineRequest, FinishReason, TokenLogprob
 from forebay.core.errors import EngineFault
 from forebay.core.event import Abandonment, Delta, Started
 from forebay.core.job import Lease, Resume
@@ -32,11 +32,54 @@ class Interruption(StrEnum):
 
 @dataclass(slots=True)
 class Choice:
-    """One choice's output over all leases of the job: what was published, or is about to be."""
+    """One choice's output over all leases of the job: what was published, or is about to be.
+
+    `text` and `logprobs` wait to be published. Log-probabilities of tokens of whose text something
+    is held back are `unshown`, with the place where their text ends: they are shown when that place
+    is, or never (E4).
+    """
 
     token_ids: list[int]
     decoder: Decoder | None = None
     finish_reason: FinishReason | None = None
+    text: str = ""
+    logprobs: tuple[TokenLogprob, ...] = ()
+    unshown: list[tuple[int, TokenLogprob]] = field(default_factory=list)
+    characters: int = 0  # that may be shown
+
+    def push(self, decoder: Decoder, token_id: int, logprob: float | None, limit: int) -> None:
+        """One more token, up to `limit` (E3) and to a completed stop string (E4). Raises EngineFault."""
+        piece = decoder.push(token_id)
+        self.token_ids.append(token_id)
+        self._show(piece.text)
+        if piece.stopped:
+            self.finish_reason = FinishReason.STOP
+            return
+        if logprob is not None:
+            end = self.characters + decoder.held
+            self.unshown.append((end, TokenLogprob(decoder.token(token_id), logprob)))
+            self._show("")
+        if len(self.token_ids) >= limit:
+            self.end(decoder, FinishReason.LENGTH)
+
+    def end(self, decoder: Decoder, reason: FinishReason) -> None:
+        """It ends without a stop string: what was held back for one is text."""
+        self.finish_reason = reason
+        self._show(decoder.finish())
+        self.logprobs += tuple(logprob for _, logprob in self.unshown)
+        self.unshown.clear()
+
+    def publish(self) -> tuple[str, tuple[TokenLogprob, ...]]:
+        """What has become showable since the last time."""
+        text, logprobs = self.text, self.logprobs
+        self.text, self.logprobs = "", ()
+        return text, logprobs
+
+    def _show(self, text: str) -> None:
+        self.text += text
+        self.characters += len(text)
+        while self.unshown and self.unshown[0][0] <= self.characters:
+            self.logprobs += (self.unshown.pop(0)[1],)
 
 
 class Run:
@@ -120,49 +163,41 @@ class Run:
     def accept(self, delta: EngineDelta, now: float) -> Delta | None:
         """Take what an engine step added; the event to publish, None if it ended nothing new."""
         choice = self.choices[delta.choice]
-        if choice.finish_reason is not None or choice.decoder is None:
+        decoder = choice.decoder
+        if choice.finish_reason is not None or decoder is None:
             return None
         if self._first_at is None and delta.token_ids:
             self._first_at = now
         self.last_delta_at = now
-        taken, text = self._take(choice, choice.decoder, delta.token_ids)
+        taken = self._take(choice, decoder, delta)
         if delta.finish_reason is not None and len(taken) == len(delta.token_ids):
             self._check(delta, len(choice.token_ids))
             if choice.finish_reason is None:
-                choice.finish_reason = delta.finish_reason
-                text += choice.decoder.finish()
+                choice.end(decoder, delta.finish_reason)
         if delta.cached_input_tokens is not None:
             self.cached_input_tokens = delta.cached_input_tokens
-        if not taken and not text:
+        text, logprobs = choice.publish()
+        if not taken and not text and not logprobs:
             return None
         self.sequence += 1
-        return Delta(self.sequence, self.job.attempt, delta.choice, taken, text)
+        return Delta(self.sequence, self.job.attempt, delta.choice, taken, text, logprobs)
 
-    def _take(
-        self, choice: Choice, decoder: Decoder, token_ids: tuple[int, ...]
-    ) -> tuple[tuple[int, ...], str]:
-        """Count and decode ids one by one, up to M (E3) and up to a completed stop string (E4).
+    def _take(self, choice: Choice, decoder: Decoder, delta: EngineDelta) -> tuple[int, ...]:
+        """Count and decode ids one by one until the choice ends; those that were taken.
 
         At an id that is not the model's, what came before it still counts and `fault` is set.
         """
-        text = ""
         limit = self.job.ceiling_tokens
-        for index, token_id in enumerate(token_ids):
+        logprobs = delta.logprobs or (None,) * len(delta.token_ids)
+        for index, (token_id, logprob) in enumerate(zip(delta.token_ids, logprobs, strict=True)):
             try:
-                piece = decoder.push(token_id)
+                choice.push(decoder, token_id, logprob, limit)
             except EngineFault as fault:
                 self.fault = fault
-                return token_ids[:index], text
-            choice.token_ids.append(token_id)
-            text += piece.text
-            if piece.stopped:
-                choice.finish_reason = FinishReason.STOP
-            elif len(choice.token_ids) >= limit:
-                choice.finish_reason = FinishReason.LENGTH
-                text += decoder.finish()
+                return delta.token_ids[:index]
             if choice.finish_reason is not None:
-                return token_ids[: index + 1], text
-        return token_ids, text
+                return delta.token_ids[: index + 1]
+        return delta.token_ids
 
     def _check(self, delta: EngineDelta, counted: int) -> None:
         reported = delta.reported_tokens

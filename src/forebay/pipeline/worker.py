@@ -130,11 +130,13 @@ class Worker:
                 for lease in await self._lease(decision):
                     self._start(lease)
             elif isinstance(decision, Preempt):
-                self._runs[decision.job_id].interrupt(Interruption.PREEMPTED)
+                run = self._runs.get(decision.job_id)
+                if run is not None:  # it may have ended while others were leased
+                    run.interrupt(Interruption.PREEMPTED)
 
     def _is_down(self) -> bool:
         now = self.rooms.clock.monotonic()
-        if self.engine.state() == "ready":
+        if self.engine.state() in ("ready", "renewing"):
             self._ready_at = now
         return now - self._ready_at > ENGINE_AWAY_SECONDS
 
@@ -146,17 +148,21 @@ class Worker:
         if any(run.job.flow.lane in self.policy.victims for run in self._runs.values()):
             waiting = await self._waiting(limits.block_tokens)
         used = sum(run.kv_tokens for run in self._runs.values())
-        free_slots = limits.max_sequences - len(running)
+        free_slots = limits.max_sequences - sum(run.slots for run in running)
         return Snapshot(waiting, running, free_slots, limits.kv_tokens - used)
 
     async def _waiting(self, block_tokens: int) -> dict[Lane, Waiting]:
-        """Per lane: how many wait, and the most KV memory that a next one of a flow needs."""
+        """Per lane: how many wait, and the most that a next one of a flow needs."""
         lanes: dict[Lane, Waiting] = {}
         for flow, depth in (await self.rooms.queue.depths(self.pool)).items():
             if depth.waiting:
                 before = lanes.get(flow.lane, Waiting(0, 0))
-                need = max(before.next_kv_tokens, depth.next_kv_tokens + block_tokens - 1)
-                lanes[flow.lane] = Waiting(before.jobs + depth.waiting, need)
+                rounding = depth.next_slots * (block_tokens - 1)
+                lanes[flow.lane] = Waiting(
+                    jobs=before.jobs + depth.waiting,
+                    next_kv_tokens=max(before.next_kv_tokens, depth.next_kv_tokens + rounding),
+                    next_slots=max(before.next_slots, depth.next_slots),
+                )
         return lanes
 
     async def _lease(self, take: Take) -> list[Lease]:
@@ -300,10 +306,8 @@ class Worker:
         if fault is not None and not isinstance(fault, EngineFault | Signal):
             report.log.error("task_failed", task=f"generate {job.id}", exc_info=fault)
         again = job.resumable or not run.published
-        last = run.fault is not None or isinstance(
-            fault, EngineDown
-        )  # trying again changes nothing
-        if again and not last and job.resume.faults + 1 < MOST_FAULTS:
+        pointless = run.fault is not None or isinstance(fault, EngineDown)
+        if again and not pointless and job.resume.faults + 1 < MOST_FAULTS:
             return await self._return(run, fault=True)
         error = EngineTimeout() if fault is None else EngineFailed()
         return await self._fail(run, Outcome.FAILED, "engine_fault", error)
@@ -331,7 +335,7 @@ class Worker:
     async def _acknowledge(self, run: Run) -> None:
         served = Served(run.generated, run.cached_input_tokens)
         cost = self.rooms.queue.cost(run.job.input_tokens, run.generated)
-        busy = len(self._runs) >= self.engine.limits().max_sequences
+        busy = sum(r.job.choices for r in self._runs.values()) >= self.engine.limits().max_sequences
         self.rooms.admission.served(self.pool, cost, busy=busy)
         try:
             await self.rooms.queue.ack(run.lease, served=served)
@@ -396,6 +400,7 @@ def _running(run: Run, now: float) -> Running:
         protected=run.protected(now),
         kv_tokens=run.kv_tokens,
         leaving=run.interruption is not None,
+        slots=job.choices,
     )
 
 

@@ -18,7 +18,8 @@ Invariants
   interactive is owed 20 % and batch 5 % while they wait. A lane below its share goes first and the
   lease it gets so is protected from preemption for 10 s; a job preempted three times is protected
   from then on.
-- Q8 Within a lane the flow with the smallest weighted virtual counter goes first (`fairness.py`).
+- Q8 Within a lane the flow with the smallest weighted virtual counter goes first (`fairness.py`);
+  with `order: arrival`, a setting to compare with, the flow of the oldest waiting job does.
 - Q9 No lease is refused while the fair choice among the asked lanes fits `kv_tokens`; what does not
   fit now is not overtaken: slots drain until it fits.
 

@@ -9,6 +9,9 @@ never falls. Cost is w_in·uncached + w_cached·cached + w_out·output. A lease 
 of its output at once, so that many leases in one breath do not all go to one flow; the estimate is
 corrected when the truth is known.
 
+To see what this is worth, `order: arrival` makes a lane first come, first served: the flow of the
+oldest waiting job goes next, whatever it was served. Counters are kept all the same.
+
 *Between lanes* (Q7): premium, interactive, batch, in this order; but a lane that waits is owed a
 share of the cost that is served meanwhile, over a sliding window. Only service that a lane had to
 watch counts against the others, so a burst after a quiet minute has no claim on that minute.
@@ -24,7 +27,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Literal, get_args
 
 from forebay.core.job import Flow, Job, Lane, Served
 
@@ -39,6 +42,9 @@ _AVERAGE_SCALE, _AVERAGE_STEPS = 256, 8
 IDLE_FLOWS = 10_000
 
 
+Order = Literal["fair", "arrival"]
+
+
 def _setting(default: int, help_sentence: str) -> Any:
     return field(default=default, metadata={"help": help_sentence})
 
@@ -47,6 +53,13 @@ def _setting(default: int, help_sentence: str) -> Any:
 class QueueSettings:
     """The queue's bounds and weights. Raises ValueError for values that make no sense."""
 
+    order: Order = field(
+        default="fair",
+        metadata={
+            "help": "Who goes first inside a lane: fair, or arrival (first come, first served), "
+            "which is there to compare with: the predicted wait of calls stays that of fair."
+        },
+    )
     flow_jobs: int = _setting(256, "Most jobs of one project that may wait in one lane.")
     lane_jobs: int = _setting(2048, "Most jobs that may wait in one lane of a pool.")
     w_in: int = _setting(10, "Cost of one input token that was not cached.")
@@ -67,7 +80,11 @@ class QueueSettings:
     )
 
     def __post_init__(self) -> None:
+        if self.order not in get_args(Order):
+            raise ValueError(f"queue.order is {self.order!r}; it must be fair or arrival")
         for each in fields(self):
+            if each.name == "order":
+                continue
             value, floor = getattr(self, each.name), 0
             if each.name in ("flow_jobs", "lane_jobs", "window_seconds"):
                 floor = 1
@@ -129,9 +146,10 @@ class _Account:
 
 
 class FlowCounters:
-    """The virtual counters of one lane of one pool (Q8)."""
+    """The virtual counters of one lane of one pool (Q8), and who is next by them or by arrival."""
 
-    def __init__(self, *, idle_flows: int = IDLE_FLOWS) -> None:
+    def __init__(self, *, order: Order = "fair", idle_flows: int = IDLE_FLOWS) -> None:
+        self._order = order
         self._accounts: dict[Flow, _Account] = {}
         self._waiting: set[Flow] = set()
         self._idle: OrderedDict[Flow, None] = OrderedDict()
@@ -184,7 +202,10 @@ class FlowCounters:
         """The flow to serve next among those that wait; `arrival` is of a flow's first job.
 
         Smallest counter; of equal ones the flow leased least recently, then the earlier arrival.
+        With `order: arrival` the earlier arrival alone.
         """
+        if self._order == "arrival":
+            return min(self._waiting, key=arrival)
 
         def precedence(flow: Flow) -> tuple[int, int, tuple[int, int]]:
             account = self._accounts[flow]

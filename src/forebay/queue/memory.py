@@ -72,9 +72,9 @@ class _FlowJobs:
 class _LaneJobs:
     """One lane of one pool."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: QueueSettings) -> None:
         self.flows: dict[Flow, _FlowJobs] = {}
-        self.counters = FlowCounters()
+        self.counters = FlowCounters(order=settings.order)
         self.waiting = 0
 
     def head_order(self, flow: Flow) -> tuple[int, int]:
@@ -85,7 +85,7 @@ class _Pool:
     """One pool: independent of all others."""
 
     def __init__(self, settings: QueueSettings) -> None:
-        self.lanes = {lane: _LaneJobs() for lane in Lane}
+        self.lanes = {lane: _LaneJobs(settings) for lane in Lane}
         self.shares = LaneShares(settings)
         self.arrivals = 0
 
@@ -138,8 +138,8 @@ class MemoryQueue(JobQueue):
 
     async def lease(self, ask: Ask, *, worker: str, seconds: float) -> list[Lease]:
         leases: list[Lease] = []
-        pool, kv_tokens = self._pools.get(ask.pool), ask.kv_tokens
-        while pool is not None and len(leases) < ask.slots:
+        pool, kv_tokens, slots = self._pools.get(ask.pool), ask.kv_tokens, ask.slots
+        while pool is not None and slots > 0:
             asked = [lane for lane in pool.waiting() if lane in ask.lanes]
             if not asked:
                 break
@@ -147,9 +147,10 @@ class MemoryQueue(JobQueue):
             jobs = pool.lanes[lane]
             entry = jobs.flows[jobs.counters.choose(jobs.head_order)].waiting[0]
             need = self._kv_need(entry.job, ask)
-            if need > kv_tokens:
+            if need > kv_tokens or entry.job.choices > slots:
                 break  # Q9: what does not fit now is not overtaken
             kv_tokens -= need
+            slots -= entry.job.choices
             leases.append(self._grant(entry, owed, worker, seconds))
         return leases
 
@@ -409,4 +410,5 @@ def _depth(jobs: _FlowJobs, now: float) -> Depth:
         waiting_cost=jobs.cost,
         oldest_wait_seconds=max((now - each.since for each in firsts), default=0.0),
         next_kv_tokens=jobs.waiting[0].job.kv_tokens(1) if jobs.waiting else 0,
+        next_slots=jobs.waiting[0].job.choices if jobs.waiting else 1,
     )

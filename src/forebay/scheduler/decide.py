@@ -23,10 +23,11 @@ from forebay.core.job import Lane
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A lane's waiting jobs, and the KV memory that its next one needs (E9)."""
+    """A lane's waiting jobs, and the KV memory (E9) and sequences that its next one needs."""
 
     jobs: int
     next_kv_tokens: int
+    next_slots: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Running:
     protected: bool
     kv_tokens: int
     leaving: bool = False
+    slots: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Lease up to so many jobs, with so much KV memory, of these lanes."""
+    """Lease jobs of up to so many sequences, with so much KV memory, of these lanes."""
 
     slots: int
     kv_tokens: int
@@ -97,7 +99,7 @@ def decide(snapshot: Snapshot, policy: Policy) -> list[Decision]:
 def _victims(snapshot: Snapshot, policy: Policy) -> list[str]:
     """One for each waiting job that does not fit, highest lane first, while there are any."""
     leaving = [run for run in snapshot.running if run.leaving]
-    slots = snapshot.free_slots + len(leaving)
+    slots = snapshot.free_slots + sum(run.slots for run in leaving)
     kv_tokens = snapshot.free_kv_tokens + sum(run.kv_tokens for run in leaving)
     candidates = [run for run in snapshot.running if _may_go(run, policy)]
     candidates.sort(key=lambda run: (run.resumable, run.order))  # the best victim is last
@@ -105,13 +107,13 @@ def _victims(snapshot: Snapshot, policy: Policy) -> list[str]:
     for lane in sorted(snapshot.waiting, key=lambda lane: lane.rank):
         waiting = snapshot.waiting[lane]
         for _ in range(waiting.jobs):
-            if slots < 1 or kv_tokens < waiting.next_kv_tokens:
+            if slots < waiting.next_slots or kv_tokens < waiting.next_kv_tokens:
                 victim = _pop_below(lane, candidates)
                 if victim is None:
                     break  # the jobs behind this one are no easier to place
                 chosen.append(victim.job_id)
-                slots, kv_tokens = slots + 1, kv_tokens + victim.kv_tokens
-            slots, kv_tokens = slots - 1, kv_tokens - waiting.next_kv_tokens
+                slots, kv_tokens = slots + victim.slots, kv_tokens + victim.kv_tokens
+            slots, kv_tokens = slots - waiting.next_slots, kv_tokens - waiting.next_kv_tokens
     return chosen
 
 

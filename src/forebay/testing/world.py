@@ -22,19 +22,20 @@ got each call's own prompt; S8 everything is empty; P3 who was told of a failure
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from enum import StrEnum
 
-from forebay.admission import AdmissionSettings
 from forebay.admission.memory import MemoryAdmission
 from forebay.catalog.settings import SCRIPTED, LaneFactors, price_terms
 from forebay.catalog.static import StaticCatalog
 from forebay.core.call import Call, Message, SamplingWish
+from forebay.core.delta import FinishReason
 from forebay.core.errors import ForebayError, StoreUnavailable
-from forebay.core.event import CallEvent, Delta, Failed, Finished
+from forebay.core.event import Finished
 from forebay.core.hold import Account
 from forebay.core.job import Lane
 from forebay.core.principal import Principal, Scopes
@@ -42,7 +43,7 @@ from forebay.core.usage import Outcome, UsageRow
 from forebay.engine.journal import Made
 from forebay.engine.script import Performance
 from forebay.engine.scripted import ScriptedEngine
-from forebay.engine.settings import EngineSettings, ScriptedSettings
+from forebay.engine.settings import EngineSettings
 from forebay.ledger import Ledger
 from forebay.ledger.memory import MemoryLedger
 from forebay.observe import Metrics
@@ -52,7 +53,6 @@ from forebay.pipeline.report import Reporter
 from forebay.pipeline.resolve import Resolver
 from forebay.pipeline.rooms import Rooms
 from forebay.pipeline.worker import Worker
-from forebay.queue import QueueSettings
 from forebay.queue.memory import MemoryQueue
 from forebay.scheduler import Policy
 from forebay.stream.memory import MemoryStream
@@ -61,6 +61,7 @@ from forebay.tenancy.memory import MemoryTenancy
 from forebay.testing.clock import CountingIds
 from forebay.testing.flaky import FlakyLedger
 from forebay.testing.loop import LoopClock, VirtualLoop, spawn
+from forebay.testing.plans import Plan, Scenario, Seen
 from forebay.testing.watched import WatchedLedger, peek
 from forebay.testing.watched_queue import WatchedQueue
 from forebay.tokens.hf import HuggingFaceTokens
@@ -68,7 +69,7 @@ from forebay.tokens.scripted import scripted_tokens
 
 MODEL = replace(SCRIPTED, context_tokens=1024, kv_tokens=1536, max_sequences=4)
 ENGINE = EngineSettings(max_sequences=4, kv_tokens=1536, context_tokens=1024)
-SCRIPT = ScriptedSettings(step_seconds=0.02, prefill_tokens_per_second=4000, start_seconds=0.5)
+SCHEMA = '{"type":"object","properties":{"a":{"type":"string","minLength":40}},"required":["a"]}'
 # Longer than a freeze, two engines that hang before a first token, and all their deadlines.
 QUIET_SECONDS = 240.0
 
@@ -78,70 +79,6 @@ class Topology(StrEnum):
 
     MACHINE = "machine"
     FLEET = "fleet"
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """One client's intentions."""
-
-    id: str
-    tenant: int
-    at: float
-    prompt: str
-    lane: Lane = Lane.INTERACTIVE
-    max_tokens: int | None = None
-    streamed: bool = True
-    seed: int | None = None
-    leaves_after_tokens: int | None = None
-    patience_seconds: float = 1e6
-    ignore_eos: bool = False
-
-
-@dataclass(slots=True)
-class Seen:
-    """What one client saw."""
-
-    plan: Plan
-    gateway: str
-    tokens: int = 0
-    token_ids: list[int] = field(default_factory=list)
-    text: str = ""
-    finished: Finished | None = None
-    failed: Failed | None = None
-    refused: ForebayError | None = None
-    left: bool = False
-    terminals: int = 0
-
-    def take(self, event: CallEvent) -> None:
-        """Remember one event."""
-        if isinstance(event, Delta):
-            assert not self.terminals, "T2: a delta after the end"
-            self.tokens += len(event.token_ids)
-            self.token_ids.extend(event.token_ids)
-            self.text += event.text
-        elif isinstance(event, Finished):
-            self.finished, self.terminals = event, self.terminals + 1
-        elif isinstance(event, Failed):
-            self.failed, self.terminals = event, self.terminals + 1
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """What a run is about; the default is thirty random calls (or a rush of ninety that overloads
-    everything) and up to four strokes of fate.
-
-    `watch` is called after every step of the loop, for questions about a moment.
-    """
-
-    plans: Sequence[Plan] = ()
-    fate: bool = True
-    store_failures: float = 0.0
-    store_stalls: tuple[float, float] | None = None
-    script: ScriptedSettings = SCRIPT
-    max_open_calls: int | None = 24
-    queue: QueueSettings = field(default_factory=lambda: QueueSettings(flow_jobs=8, lane_jobs=24))
-    admission: AdmissionSettings = field(default_factory=AdmissionSettings)
-    watch: Callable[[World], None] | None = None
 
 
 class Fabric:
@@ -238,6 +175,9 @@ class World:
             seed=7 if chance() < 0.3 else None,
             leaves_after_tokens=self.random.randint(0, length) if chance() < 0.2 else None,
             patience_seconds=self.random.uniform(0.1, 8) if chance() < 0.2 else 1e6,
+            choices=self.random.choice((2, 3)) if chance() < 0.15 else 1,
+            json_schema=SCHEMA if chance() < 0.15 else "",
+            logprobs=chance() < 0.15,
         )
 
     # -- processes ----------------------------------------------------------------------------
@@ -308,7 +248,14 @@ class World:
             lane=plan.lane,
             streamed=plan.streamed,
             max_output_tokens=plan.max_tokens,
-            sampling=SamplingWish(temperature=0.7, seed=plan.seed, ignore_eos=plan.ignore_eos),
+            choices=plan.choices,
+            sampling=SamplingWish(
+                temperature=0.7,
+                seed=plan.seed,
+                ignore_eos=plan.ignore_eos,
+                logprobs=plan.logprobs,
+                json_schema=plan.json_schema,
+            ),
         )
         try:
             async with (
@@ -467,9 +414,15 @@ class World:
         assert finished.amount_nanos == row.amount_nanos
         assert seen.tokens == row.usage.output_tokens == finished.usage.output_tokens, "S4"
         prompt = peek(self.tokens.render(MODEL.id, [Message("user", seen.plan.prompt)]))
-        undisturbed = Performance(prompt.ids)
-        expected = [undisturbed.token(position) for position in range(seen.tokens)]
-        assert seen.token_ids == expected, "T1: not the undisturbed text"
+        undisturbed = Performance(prompt.ids, json_schema=seen.plan.json_schema)
+        for choice, reason in enumerate(finished.finish_reasons):
+            ids = seen.ids.get(choice, [])
+            expected = [undisturbed.token(position) for position in range(len(ids))]
+            assert ids == expected, "T1: not the undisturbed text"
+            if seen.plan.json_schema and reason is FinishReason.STOP:
+                json.loads(seen.texts[choice])
+        if seen.plan.logprobs:
+            assert seen.logprobs == seen.tokens, "a log-probability is missing"
 
 
 def main() -> None:

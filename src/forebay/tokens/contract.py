@@ -34,6 +34,15 @@ class Decoder(ABC):
     def push(self, token_id: int) -> Piece:
         """Add one token; the text it makes showable (often empty while something is held back)."""
 
+    @property
+    @abstractmethod
+    def held(self) -> int:
+        """Characters of what was pushed that are held back (E4, E5); half a character counts as one."""
+
+    @abstractmethod
+    def token(self, token_id: int) -> bytes:
+        """What one token stands for; nothing for a control token."""
+
     @abstractmethod
     def finish(self) -> str:
         """What was held back only because a stop string might have followed (E4, E5)."""
@@ -50,6 +59,14 @@ class Tokens(ABC):
         timing what another one sent. Raises ContextLengthExceeded (more bytes than any fitting
         prompt could have), InvalidRequest (roles the template cannot render, text that cannot be
         processed), Overloaded (too much text waits).
+        """
+
+    @abstractmethod
+    async def encode(self, model: str, prompt: str | tuple[int, ...], *, scope: str = "") -> Prompt:
+        """The ids of a prompt that is completed as it is, without a template (K2, K3).
+
+        Text is text, whatever it spells. Token ids are taken as they are, but for those that are
+        not the vocabulary's or are control tokens: InvalidRequest. Raises as `render` does.
         """
 
     @abstractmethod

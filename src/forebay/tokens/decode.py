@@ -105,6 +105,14 @@ class TableDecoder(Decoder):
         self._stopped = piece.stopped
         return piece
 
+    @property
+    def held(self) -> int:
+        half = bool(self._utf8.getstate()[0])
+        return half + (len(self._matcher.held) if self._matcher is not None else 0)
+
+    def token(self, token_id: int) -> bytes:
+        return self._table[token_id]
+
     def finish(self) -> str:
         if self._stopped or self._matcher is None:
             return ""

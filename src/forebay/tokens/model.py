@@ -82,6 +82,7 @@ class ModelTokens:
             names={"bos_token": vocabulary.bos, "eos_token": vocabulary.eos},
             ids=ids,
         )
+        self._takes_system = self._renders(Message("system", "x"), Message("user", "y"))
         for text in vocabulary.control:
             if not self._control_ids.isdisjoint(self._encode([text])[0]):
                 raise UnsupportedModel(f"The text {text!r} encodes to a control token")
@@ -127,6 +128,8 @@ class ModelTokens:
 
     def pieces(self, messages: Sequence[Message]) -> list[int | str]:
         """The chat prompt: control ids, and between them texts to be encoded each as one piece."""
+        if not self._takes_system:
+            messages = _folded(messages)
         contents = [message.content for message in messages]
         pieces = [
             item.text(contents) if isinstance(item, Segment) else item
@@ -148,6 +151,26 @@ class ModelTokens:
                 raise _unprocessable("its text encodes to a control token")
         return encoded
 
+    def require_ids(self, ids: Sequence[int]) -> None:
+        """Refuse a prompt's ids that the vocabulary does not have, or that are control tokens (K2)."""
+        for position, token_id in enumerate(ids):
+            if token_id >= len(self.table) or token_id in self._control_ids:
+                why = "a control token, which a prompt may not have"
+                if token_id >= len(self.table):
+                    why = f"outside the vocabulary of {len(self.table)} tokens"
+                raise InvalidRequest(
+                    f"prompt[{position}] is {token_id}: that is {why}.",
+                    param=f"prompt[{position}]",
+                    code="invalid_value",
+                )
+
+    def _renders(self, *messages: Message) -> bool:
+        try:
+            self.template.skeleton(messages)
+        except InvalidRequest:
+            return False
+        return True
+
     def _encode(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
         try:
             batch = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
@@ -156,6 +179,14 @@ class ModelTokens:
         except BaseException as fault:  # a panic of the library is not even an Exception
             raise _unprocessable("the tokenizer failed on it") from fault
         return [tuple(encoding.ids) for encoding in batch]
+
+
+def _folded(messages: Sequence[Message]) -> Sequence[Message]:
+    """For templates without a system role: what it says begins the first user's message."""
+    if len(messages) < 2 or (messages[0].role, messages[1].role) != ("system", "user"):
+        return messages
+    system, user = messages[:2]
+    return [Message("user", f"{system.content}\n\n{user.content}"), *messages[2:]]
 
 
 def _unprocessable(why: str) -> InvalidRequest:

@@ -401,3 +401,48 @@ def test_a_wrong_count_is_noticed_also_of_an_answer_that_ends_at_m(reported: int
     run = run_of(job_with(ceiling_tokens=5))
     run.accept(EngineDelta(0, tuple(b"abcde"), "", FinishReason.LENGTH, reported), 1.0)
     assert run.mismatch
+
+
+# -- log-probabilities
+
+
+def sure(text: str, *logprobs: float, finish: FinishReason | None = None) -> EngineDelta:
+    """One number for each byte."""
+    return EngineDelta(0, tuple(text.encode()), "", finish, logprobs=logprobs)
+
+
+def tokens(event: Delta | None) -> list[tuple[bytes, float]]:
+    assert event is not None
+    return [tuple(each) for each in event.logprobs]  # type: ignore[misc]
+
+
+def test_log_probabilities_are_published_with_the_text_of_their_tokens() -> None:
+    run = run_of(job_with(stop=("STOP",)))
+    assert tokens(run.accept(sure("ab", -0.1, -0.2), 1.0)) == [(b"a", -0.1), (b"b", -0.2)]
+    event = run.accept(sure("cST", -0.3, -0.4, -0.5), 1.0)
+    assert (event and event.text, tokens(event)) == ("c", [(b"c", -0.3)])
+    assert tokens(run.accept(sure("x", -0.6), 1.0)) == [(b"S", -0.4), (b"T", -0.5), (b"x", -0.6)]
+
+
+def test_the_log_probabilities_of_a_stop_string_never_show() -> None:
+    """E4."""
+    run = run_of(job_with(stop=("STOP",)))
+    event = run.accept(sure("aSTOPb", -0.1, -0.2, -0.3, -0.4, -0.5, -0.6), 1.0)
+    assert (event and event.text, tokens(event)) == ("a", [(b"a", -0.1)])
+
+
+@pytest.mark.parametrize("finish", [None, FinishReason.STOP])
+def test_what_was_held_back_in_vain_is_shown_at_the_end(finish: FinishReason | None) -> None:
+    """By the engine's end as by the maximum."""
+    run = run_of(job_with(stop=("STOP",), ceiling_tokens=100 if finish else 3))
+    event = run.accept(sure("aST", -0.1, -0.2, -0.3, finish=finish), 1.0)
+    assert (event and event.text, len(tokens(event))) == ("aST", 3)
+
+
+def test_half_a_character_keeps_its_log_probability_until_it_is_whole() -> None:
+    """E5."""
+    run = run_of()
+    first = run.accept(EngineDelta(0, (0xC3,), logprobs=(-0.1,)), 1.0)
+    assert (first and first.text, tokens(first)) == ("", [])
+    second = run.accept(EngineDelta(0, (0xA9,), logprobs=(-0.2,)), 1.0)
+    assert (second and second.text, tokens(second)) == ("é", [(b"\xc3", -0.1), (b"\xa9", -0.2)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -203,6 +204,21 @@ def test_q8_equal_counters_go_to_the_flow_leased_least_recently_then_to_the_firs
     assert served == [C, B, A, C, B]
 
 
+def test_q8_by_arrival_the_oldest_job_goes_first_whatever_its_flow_was_served() -> None:
+    counters = FlowCounters(order="arrival")
+    for flow in (A, B):
+        counters.begin(flow)
+        counters.wait(flow)
+    arrivals = {A: (1, 1), B: (1, 3)}
+    for _ in range(2):
+        assert counters.choose(arrivals.__getitem__) == A
+        serve(counters, A, 1_000)
+    arrivals[A] = (1, 4)
+    assert counters.choose(arrivals.__getitem__) == B
+    arrivals[A] = (0, 4)
+    assert counters.choose(arrivals.__getitem__) == A, "a returned job had its place before"
+
+
 def test_q8_the_projects_of_an_organisation_share_its_weight_while_they_are_active() -> None:
     one, two = a_flow("1", organisation="o"), a_flow("2", organisation="o")
     counters = counters_with(one, two, A)
@@ -375,10 +391,11 @@ def test_q7_a_refund_after_the_window_changes_nothing() -> None:
         ({"window_seconds": 0}, "window_seconds"),
         ({"w_out": -1}, "w_out"),
         ({"protect_seconds": -1}, "protect_seconds"),
+        ({"order": "random"}, "order"),
         ({"interactive_share_percent": 96}, "interactive_share_percent"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused_by_name(wrong: dict[str, int], named: str) -> None:
+def test_settings_that_make_no_sense_are_refused_by_name(wrong: dict[str, Any], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         QueueSettings(**wrong)
 

@@ -72,10 +72,13 @@ runs = st.builds(
     protected=st.booleans(),
     kv_tokens=st.integers(1, 200),
     leaving=st.booleans(),
+    slots=st.integers(1, 3),
 )
 snapshots = st.builds(
     Snapshot,
-    waiting=st.dictionaries(lanes, st.builds(Waiting, st.integers(0, 5), st.integers(1, 300))),
+    waiting=st.dictionaries(
+        lanes, st.builds(Waiting, st.integers(0, 5), st.integers(1, 300), st.integers(1, 3))
+    ),
     running=st.lists(
         runs, max_size=8, unique_by=(lambda run: run.job_id, lambda run: run.order)
     ).map(tuple),
@@ -108,8 +111,9 @@ def test_q7_there_are_no_more_victims_than_waiting_jobs_of_higher_lanes_that_do_
     lowest = max((run.lane.rank for run in preempted), default=0)
     for lane in sorted(snapshot.waiting, key=lambda lane: lane.rank):
         for _ in range(snapshot.waiting[lane].jobs):
-            fits = slots > 0 and kv_tokens >= snapshot.waiting[lane].next_kv_tokens
-            slots, kv_tokens = slots - 1, kv_tokens - snapshot.waiting[lane].next_kv_tokens
+            waiting = snapshot.waiting[lane]
+            fits = slots >= waiting.next_slots and kv_tokens >= waiting.next_kv_tokens
+            slots, kv_tokens = slots - waiting.next_slots, kv_tokens - waiting.next_kv_tokens
             unfit += not fits and lane.rank < lowest
     assert len(preempted) <= unfit
 

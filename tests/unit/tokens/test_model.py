@@ -6,6 +6,7 @@ import msgspec
 import pytest
 import tokenizers
 
+from forebay.core.call import Message
 from forebay.core.errors import InvalidRequest
 from forebay.testing.clock import CountingIds
 from forebay.tokens.model import (
@@ -149,3 +150,28 @@ def test_text_that_came_out_as_a_control_token_would_be_refused() -> None:
     with pytest.raises(InvalidRequest) as caught:
         tokens.encode(["hello <|e|>"])
     assert caught.value.code == "prompt_unprocessable"
+
+
+# (One that leaves the system's text out without a word is refused when it is loaded.)
+NO_SYSTEM = (
+    "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system role') }}"
+    "{% endif %}<|s|>{{ m.role }} {{ m.content }}<|e|>{% endfor %}<|s|>"
+)
+
+
+def test_rule_33_without_a_system_role_its_text_begins_the_first_user_message() -> None:
+    tokens = ModelTokens(
+        byte_tokenizer(),
+        Vocabulary(CONTROL, (257,)),
+        chat_template=NO_SYSTEM,
+        context_tokens=100,
+        ids=CountingIds(),
+    )
+    user = Message("user", "Hi")
+    folded = tokens.pieces([Message("system", "Be brief."), user])
+    assert folded == [256, "user Be brief.\n\nHi", 257, 256]
+    assert tokens.pieces([user]) == [256, "user Hi", 257, 256]
+    with pytest.raises(InvalidRequest):
+        tokens.pieces([user, Message("system", "later")])
+    with pytest.raises(InvalidRequest):
+        tokens.pieces([Message("system", "alone")])

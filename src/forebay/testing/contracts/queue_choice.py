@@ -283,3 +283,14 @@ async def test_q9_an_engine_that_evicts_is_asked_for_what_the_job_should_need(
     assert await take(queue, kv_tokens=14, evicts=True) == []
     assert ids(await take(queue, slots=2, kv_tokens=30, evicts=True)) == ["1", "2"]
     assert await take(queue, kv_tokens=15) == [], "one that cannot evict needs P + M"
+
+
+async def test_q9_a_job_takes_a_slot_for_each_of_its_choices_and_is_not_overtaken(
+    queue: JobQueue,
+) -> None:
+    await put(queue, a_job("n3", choices=3), a_job("b"), a_job("n2", choices=2))
+    assert (await queue.depths(POOL))[a_flow()].next_slots == 3
+    assert await take(queue, slots=2) == []
+    assert ids(await take(queue, slots=4)) == ["n3", "b"]
+    assert await take(queue, slots=1) == []
+    assert ids(await take(queue, slots=2)) == ["n2"]

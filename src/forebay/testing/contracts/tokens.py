@@ -137,7 +137,7 @@ async def test_a_prompt_with_more_bytes_than_could_fit_is_refused_before_it_is_t
     subject: TokensSubject,
 ) -> None:
     """K3: 8 bytes per token of context, counted over all messages and in bytes, not characters."""
-    limit_bytes = 8 * subject.context_tokens
+    limit_bytes = 16 * subject.context_tokens
     for text in ("x" * limit_bytes, "é" * (limit_bytes // 2), "x" * 50_000_000):
         with pytest.raises(ContextLengthExceeded) as caught:
             await subject.ids(Message("user", text), Message("user", "x"))
@@ -152,7 +152,7 @@ async def test_pathological_text_is_answered_or_refused_and_the_loop_goes_on(
     subject: TokensSubject, unit: str
 ) -> None:
     """K3: the largest texts that pass the byte bound; other tasks get their turns meanwhile."""
-    text = unit * (8 * subject.context_tokens // len(unit.encode()))
+    text = unit * (16 * subject.context_tokens // len(unit.encode()))
     turns, done = 0, asyncio.Event()
 
     async def count_turns() -> None:
@@ -308,3 +308,64 @@ def test_the_text_ends_before_the_stop_string_that_is_completed_first(
 
 def _pushed(decoder: Decoder, ids: Sequence[int]) -> str:
     return "".join(decoder.push(token_id).text for token_id in ids)
+
+
+# -- prompts that are completed as they are -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", [text for text in BENIGN if text])
+async def test_a_plain_prompt_has_the_ids_of_its_text_alone(
+    subject: TokensSubject, text: str
+) -> None:
+    """K1."""
+    prompt = await subject.tokens.encode(subject.model, text)
+    assert list(prompt.ids) == list(subject.encode(text))
+
+
+async def test_a_plain_prompt_that_spells_a_control_token_is_text(subject: TokensSubject) -> None:
+    """K2."""
+    for text in subject.control:
+        prompt = await subject.tokens.encode(subject.model, f"a {text} b")
+        assert not set(prompt.ids) & set(subject.control.values())
+        assert subject.decoded(prompt.ids)[0] != []
+
+
+async def test_ids_are_taken_as_they_are_but_for_control_tokens_and_unknown_ones(
+    subject: TokensSubject,
+) -> None:
+    """K2."""
+    ids = tuple(subject.encode("some words"))
+    assert (await subject.tokens.encode(subject.model, ids)).ids == ids
+    for wrong in (*subject.control.values(), 10**9):
+        with pytest.raises(InvalidRequest) as caught:
+            await subject.tokens.encode(subject.model, (*ids, wrong))
+        assert caught.value.param == f"prompt[{len(ids)}]"
+        assert str(wrong) in caught.value.message
+
+
+async def test_a_plain_prompt_is_bounded_before_any_work(subject: TokensSubject) -> None:
+    """K3."""
+    with pytest.raises(ContextLengthExceeded) as caught:
+        await subject.tokens.encode(subject.model, "x " * (9 * subject.context_tokens))
+    assert caught.value.param == "prompt"
+    assert "maximum context length" in caught.value.message
+    with pytest.raises(InvalidRequest):
+        await subject.tokens.encode(subject.model, "half \ud800")
+    with pytest.raises(ModelNotFound):
+        await subject.tokens.encode("nobody", "x")
+
+
+async def test_a_decoder_says_what_a_token_stands_for_and_whether_it_holds_something(
+    subject: TokensSubject,
+) -> None:
+    """E4, E5: between pushes the joined bytes are the joined text, unless something is held."""
+    text = "é xy stop世"
+    ids = subject.encode(text)
+    decoder = subject.tokens.decoder(subject.model, ("xyz",))
+    shown, data = "", b""
+    for token_id in ids:
+        shown += decoder.push(token_id).text
+        data += decoder.token(token_id)
+        assert bool(decoder.held) == (shown.encode() != data)
+        assert decoder.held >= len(data.decode(errors="ignore")) - len(shown)
+    assert data.decode() == text
