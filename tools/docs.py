@@ -9,9 +9,10 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from forebay.cli.docs import cli_page
 from forebay.config import settings_page
-from forebay.gateway import errors, fields
+from forebay.gateway import compatibility, manual
 from forebay.observe.log import EVENTS
 from forebay.observe.metrics import Metrics
+from tools.clients import clients_page
 
 ROOT = Path(__file__).parent.parent
 
@@ -60,10 +61,11 @@ def metrics() -> Iterator[tuple[str, str, str, str]]:
 
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
-    "chat-fields.md": fields.markdown,
-    "errors.md": errors.markdown,
+    "compatibility.md": compatibility.markdown,
+    "errors.md": manual.page,
     "metrics.md": metrics_page,
     "cli.md": cli_page,
+    "clients.md": clients_page,
 }
 
 

@@ -259,7 +259,7 @@ def _from_environment(environ: Mapping[str, str], home: str) -> _Layer:
         path, kind = known[name]
         value: Any = environ[name]
         if _item(kind) is not None:
-            value = _parse(value, name)
+            value = [value] if value == "*" else _parse(value, name)  # alone it means no YAML
             value = [each.strip() for each in value.split(",")] if isinstance(value, str) else value
         layer.put(path, value, name)
     return layer

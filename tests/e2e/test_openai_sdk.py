@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from urllib.request import urlopen
 
 import openai
 import pytest
@@ -155,6 +156,9 @@ def test_bad_requests_raise_the_sdk_s_own_errors(client, stream):
         client.chat.completions.create(model="smal", messages=ask("hi"), stream=stream)
     assert missing.value.code == "model_not_found"
     assert "small" in missing.value.message
+    assert isinstance(missing.value.body, dict)
+    with urlopen(missing.value.body["doc_url"], timeout=10) as explained:
+        assert explained.read().startswith(b"# model_not_found\n")
     with pytest.raises(openai.BadRequestError) as wrong:
         client.chat.completions.create(
             model="small", messages=ask("hi"), temperature=9, stream=stream

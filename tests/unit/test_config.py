@@ -253,6 +253,34 @@ def test_what_a_file_gets_wrong_is_said_with_its_place(
     assert any(problem.startswith(expected) for problem in found), found
 
 
+@pytest.mark.parametrize(
+    ("text", "origins"),
+    [
+        ("*", ("*",)),
+        ("https://a.example", ("https://a.example",)),
+        (
+            "https://a.example, http://localhost:3000",
+            ("https://a.example", "http://localhost:3000"),
+        ),
+        ("['*']", ("*",)),
+    ],
+)
+def test_origins_in_the_environment_need_no_quotes(text: str, origins: tuple[str, ...]) -> None:
+    assert settings({"FOREBAY_GATEWAY__CORS_ORIGINS": text}).gateway.cors_origins == origins
+
+
+def test_origins_and_the_public_address_in_a_file_are_checked(write: Write) -> None:
+    made = settings(path=write("gateway: {cors_origins: ['*'], public_url: 'https://a.example'}"))
+    assert (made.gateway.cors_origins, made.gateway.public_url) == (("*",), "https://a.example")
+    for text, expected in (
+        ("gateway: {cors_origins: [a.example]}", "gateway.cors_origins: 'a.example' is no origin"),
+        ("gateway: {cors_origins: '*'}", "gateway.cors_origins: must be a list, not '*'"),
+        ("gateway: {public_url: a.example}", "gateway.public_url: is 'a.example', but must be an"),
+    ):
+        (problem,) = problems(path=write(text))
+        assert problem.startswith(f"forebay.yaml: {expected}")
+
+
 @pytest.mark.parametrize("content", ["port: 1".encode("utf-16"), b"\xff\xfe", b"host: \xe9"])
 def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "forebay.yaml"

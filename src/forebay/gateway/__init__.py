@@ -1,13 +1,15 @@
 """Everything HTTP and nothing else: OpenAI's wire format outside, our own words inside.
 
 `app.py` has the route tables. A request goes: `protocol.py` (bytes, limits) → `app.py` (path, id,
-last resort for errors) → one callable per resource (`chat.py`, `models.py`, `health.py`). OpenAI's
+last resort for errors) → one callable per resource (`chat.py`, `models.py`, `health.py`, …). OpenAI's
 names stop here: a request becomes a `core.call.Call`, and `core.event` events become its answer.
 
     fields.py    which request fields exist and what becomes of each (one table, also the docs)
     body.py      bytes → JSON object, within bounds        request.py   JSON object → ChatRequest
     schema.py    the answers' wire types                   sse.py       the same as server-sent events
-    errors.py    error class → status, type, code, headers
+    errors.py    error class → status, type, code, headers  manual.py    what each code means
+    cors.py      scripts of other web sites                inflate.py   gzip bodies
+    docs.py      /docs/errors, /llms.txt
     watch.py     clients that leave, and timers
     serve.py     listeners                                 control.py   DATA_DIR/control.sock
 

@@ -1,7 +1,8 @@
 """The two applications: their route tables, and what every request goes through first and last.
 
-First the request gets its id and a tidied path; then the route table; last, whatever was raised
-becomes an answer in our error shape. There is no middleware: this is all there is.
+First the request gets its id and a tidied path; a browser that asks for permission (CORS, if it is
+on) gets its answer; then the route table; last, whatever was raised becomes an answer in our error
+shape. There is no middleware: this is all there is.
 
 Paths: slashes are collapsed, one at the end is dropped, `/v1/x` and `/x` are the same, and so is
 `/v1/v1/x` (base URLs are configured by people). Nothing is ever redirected: clients drop the body
@@ -15,30 +16,48 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from starlette.routing import Route, Router
+from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from forebay.core.clock import IdSource
 from forebay.core.errors import ForebayError, InternalError, MethodNotAllowed, NotFound, Signal
-from forebay.gateway.chat import ChatCompletions
+from forebay.gateway.answer import Generation
+from forebay.gateway.chat import ChatShape
+from forebay.gateway.compatibility import COMPATIBILITY_PATH
+from forebay.gateway.completions import CompletionShape
+from forebay.gateway.cors import Cors
+from forebay.gateway.docs import (
+    ErrorDocuments,
+    compatibility_page,
+    error_page,
+    openapi,
+    overview,
+)
+from forebay.gateway.embeddings import NoEmbeddings
+from forebay.gateway.errors import DOCS_PATH
 from forebay.gateway.health import Exposition, Index, Live, Ready
 from forebay.gateway.models import GetModel, ListModels
+from forebay.gateway.openapi import admin_document, public_document
 from forebay.gateway.report import report_unhandled
 from forebay.gateway.respond import REQUEST_ID, Responder, request_id, started
 from forebay.gateway.services import GatewaySettings, Services
 
 _SLASHES = re.compile(r"/{2,}")
 _PREFIX = "/v1"
+_EMBEDDINGS = "/v1/embeddings"
 _PATH_CHARACTERS = 100
 # First parts of OpenAI's other paths: with or without /v1, a client that asks for one of these has
 # found the API, and is told that the endpoint is missing, not that its base URL is wrong.
 _UNBUILT = frozenset(
-    ("assistants", "audio", "batches", "completions", "containers", "conversations", "embeddings",
+    ("assistants", "audio", "batches", "containers", "conversations",
      "evals", "files", "fine_tuning", "images", "moderations", "organization", "realtime",
      "responses", "threads", "uploads", "vector_stores", "videos")
 )  # fmt: skip
 _HEALTH = "Health is at GET /livez (the process answers) and GET /readyz (calls can be served)."
-_DOCUMENTATION = "The documentation is in docs/reference of the source, not on the server."
+_DOCUMENTATION = (
+    f"An overview is at GET /llms.txt, all errors are explained at GET {DOCS_PATH}; the rest of "
+    "the documentation is in docs/reference of the source."
+)
 # What people try first, and where it is instead.
 _POINTERS = {
     "/health": _HEALTH,
@@ -49,9 +68,10 @@ _POINTERS = {
     "/status": _HEALTH,
     "/docs": _DOCUMENTATION,
     "/redoc": _DOCUMENTATION,
-    "/openapi.json": _DOCUMENTATION,
     "/metrics": "Metrics are at GET /metrics of the admin listener (setting admin_port).",
 }
+
+_ALL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 # What a path that leads nowhere is answered with, after "There is nothing at …".
 Hint = Callable[[str], str]
@@ -59,25 +79,36 @@ Hint = Callable[[str], str]
 
 def build_public(services: Services, settings: GatewaySettings) -> ASGIApp:
     """What clients may reach."""
-    responder = Responder(services.metrics)
-    chat = ChatCompletions(services, settings, responder)
+    cors = Cors(settings.cors_origins) if settings.cors_origins else None
+    responder = Responder(services.metrics, settings.public_url, cors)
+    chat = Generation(ChatShape(), services, settings, responder)
+    completions = Generation(CompletionShape(), services, settings, responder)
+    document = public_document(settings.public_url.rstrip("/"))
     routes = [
         Route("/v1/chat/completions", Methods(responder, post=chat)),
+        Route("/v1/completions", Methods(responder, post=completions)),
+        Route(_EMBEDDINGS, Methods(responder, post=NoEmbeddings(services))),
         Route("/v1/models", Methods(responder, get=ListModels(services, responder))),
         Route("/v1/models/{id:path}", Methods(responder, get=GetModel(services, responder))),
         Route("/livez", Methods(responder, get=Live(responder))),
         Route("/readyz", Methods(responder, get=Ready(services, responder))),
+        Route(DOCS_PATH, Methods(responder, get=error_page(responder))),
+        Route(f"{DOCS_PATH}/{{code}}", Methods(responder, get=ErrorDocuments(responder))),
+        Route(COMPATIBILITY_PATH, Methods(responder, get=compatibility_page(responder))),
+        Route("/llms.txt", Methods(responder, get=overview(responder))),
+        Route("/openapi.json", Methods(responder, get=openapi(document, responder))),
         Route("/v1", Methods(responder, get=Index(responder))),
         Route("/", Methods(responder, get=Index(responder))),
     ]
     return Front(routes, responder, services.ids, lambda path: _public_hint(path, routes))
 
 
-def build_admin(services: Services) -> ASGIApp:
-    """What operators may reach, on a listener of its own."""
-    responder = Responder(services.metrics)
+def build_admin(services: Services, settings: GatewaySettings) -> ASGIApp:
+    """What operators may reach, on a listener of its own. Never from other sites' scripts."""
+    responder = Responder(services.metrics, settings.public_url)
     routes = [
         Route("/metrics", Methods(responder, get=Exposition(services, responder))),
+        Route("/openapi.json", Methods(responder, get=openapi(admin_document(), responder))),
         Route("/livez", Methods(responder, get=Live(responder))),
         Route("/readyz", Methods(responder, get=Ready(services, responder))),
     ]
@@ -86,10 +117,12 @@ def build_admin(services: Services) -> ASGIApp:
 
 def _public_hint(path: str, routes: Sequence[Route]) -> str:
     pointer = _POINTERS.get(path.removeprefix(_PREFIX))
+    if path.startswith("/docs/"):
+        pointer = _DOCUMENTATION
     if pointer is not None:
         return pointer
     if path.startswith(f"{_PREFIX}/"):
-        api = [route for route in routes if route.path.startswith(f"{_PREFIX}/")]
+        api = [r for r in routes if r.path.startswith(f"{_PREFIX}/") and r.path != _EMBEDDINGS]
         return f"This endpoint is not supported. The API has {_listed(api)}."
     return "An OpenAI client's base_url should end in /v1: this server's address + /v1."
 
@@ -108,7 +141,10 @@ def _listed(routes: Sequence[Route]) -> str:
 
 
 class Methods:
-    """One path's handlers by method; others get 405 in our shape. HEAD is GET without the body."""
+    """One path's handlers by method; others get 405 in our shape.
+
+    HEAD is GET, whose body the connection leaves out. OPTIONS says which methods there are.
+    """
 
     def __init__(
         self, responder: Responder, *, get: ASGIApp | None = None, post: ASGIApp | None = None
@@ -117,17 +153,21 @@ class Methods:
         handlers = {"GET": get, "HEAD": get, "POST": post}
         self._handlers = {name: handler for name, handler in handlers.items() if handler}
         self.methods = tuple(self._handlers)
+        self._allow = [(b"allow", ", ".join((*self.methods, "OPTIONS")).encode())]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         handler = self._handlers.get(scope["method"])
         if handler is not None:
             await handler(scope, receive, send)
             return
-        allowed = ", ".join(self.methods)
+        if scope["method"] == "OPTIONS":
+            await self._responder.nothing(scope, send, self._allow)
+            return
         error = MethodNotAllowed(
-            f"{scope['path'][:_PATH_CHARACTERS]} does not take {scope['method']}, only {allowed}."
+            f"{scope['path'][:_PATH_CHARACTERS]} does not take {scope['method']}, only "
+            f"{', '.join(self.methods)}."
         )
-        await self._responder.error(scope, send, error, [(b"allow", allowed.encode())])
+        await self._responder.error(scope, send, error, self._allow)
 
 
 class Front:
@@ -137,6 +177,7 @@ class Front:
         self, routes: Sequence[Route], responder: Responder, ids: IdSource, hint: Hint
     ) -> None:
         self._router = Router(routes, redirect_slashes=False, default=Nothing(hint))
+        self.routes = routes
         self._responder = responder
         self._ids = ids
         roots = (route.path.split("/") for route in routes)
@@ -148,8 +189,10 @@ class Front:
             raise RuntimeError(f"this application speaks HTTP, not {scope['type']}")
         scope[REQUEST_ID] = self._ids.new("req")
         scope["path"] = self.tidy(scope["path"])
+        cors = self._responder.cors
         try:
-            await self._router(scope, receive, send)
+            if cors is None or not await self._grant(cors, scope, send):
+                await self._router(scope, receive, send)
         except Exception as fault:
             await self._failed(scope, send, fault)
 
@@ -161,9 +204,26 @@ class Front:
             path = path[:-1]
         while path.startswith("/v1/v1"):
             path = path.removeprefix(_PREFIX)
-        if not path.startswith(_PREFIX) and path.split("/", 2)[1] in self._api:
+        if not path.startswith(_PREFIX) and path.removeprefix("/").split("/", 1)[0] in self._api:
             path = _PREFIX + path
         return path
+
+    async def _grant(self, cors: Cors, scope: Scope, send: Send) -> bool:
+        """Answer a preflight, which has no key; false if this is none that is granted."""
+        if scope["method"] != "OPTIONS":
+            return False
+        granted = cors.preflight(scope["headers"], self._methods(scope))
+        if granted is not None:
+            await self._responder.nothing(scope, send, granted)
+        return granted is not None
+
+    def _methods(self, scope: Scope) -> tuple[str, ...]:
+        """Those of the path; where there is none, all that its 404 could be asked for with."""
+        for route in self.routes:
+            endpoint = route.endpoint
+            if isinstance(endpoint, Methods) and route.matches(scope)[0] is not Match.NONE:
+                return endpoint.methods
+        return _ALL_METHODS
 
     async def _failed(self, scope: Scope, send: Send, fault: Exception) -> None:
         error = fault

@@ -1,11 +1,12 @@
 """A request's body: from the socket to a JSON object, within bounds of bytes, time and structure.
 
 Invariants
-- Never more than `max_body_bytes` are held; a declared length above it is refused unread.
+- Never more than `max_body_bytes` are held; a declared length above it is refused unread. A gzip
+  body is bounded twice: as it arrives, and as it is inflated.
 - Nothing is decoded whose structure could cost more than its bytes: values and depth are counted
   on the raw bytes first. Keys occur once, so no two readers can disagree on what was asked.
 
-Not here: what the object means (`request.py`).
+Not here: what the object means (`request.py`), gzip itself (`inflate.py`).
 """
 
 from __future__ import annotations
@@ -13,18 +14,21 @@ from __future__ import annotations
 import asyncio
 import codecs
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from starlette.types import Receive, Scope
 
 from forebay.core.errors import InvalidRequest, RequestTimeout, RequestTooLarge
+from forebay.gateway.inflate import Inflater
 from forebay.gateway.services import GatewaySettings
 
 # Enough for 2,048 messages of several parts each, and bounds the work of the walk below.
 MAX_VALUES = 65_536
 MAX_DEPTH = 32
 
+_GZIP = (b"gzip", b"x-gzip")
 _decoder = msgspec.json.Decoder()
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _TOO_MANY_OPEN = b"[" * (MAX_DEPTH + 1)
@@ -40,28 +44,42 @@ class ClientGone(Exception):
 
 
 async def read_body(scope: Scope, receive: Receive, settings: GatewaySettings) -> bytes:
-    """The whole body. Raises RequestTooLarge, RequestTimeout, InvalidRequest (compressed), ClientGone."""
+    """The whole body, inflated. Raises RequestTooLarge, RequestTimeout, InvalidRequest, ClientGone."""
     limit = settings.max_body_bytes
     for name, value in scope["headers"]:
         if name == b"content-length" and int(value) > limit:
             raise _too_large(int(value), limit)
-        if name == b"content-encoding" and value.lower() != b"identity":
-            raise InvalidRequest(
-                f"The body is compressed ({value.decode('latin-1')[:40]}), which is not supported. "
-                "Send it without a Content-Encoding.",
-                code="unsupported_content_encoding",
-            )
+    inflater = Inflater(limit) if _is_compressed(scope["headers"]) else None
     try:
         async with asyncio.timeout(settings.body_seconds):
-            return await _collect(receive, limit)
+            return await _collect(receive, limit, inflater)
     except TimeoutError:
         raise RequestTimeout(
             f"The request body did not arrive within {settings.body_seconds:g} s. Send it again."
         ) from None
 
 
-async def _collect(receive: Receive, limit: int) -> bytes:
-    parts: list[bytes] = []
+def _is_compressed(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Whether the body is gzip. Raises InvalidRequest for any other encoding, or several."""
+    found = [
+        coding
+        for name, value in headers
+        if name == b"content-encoding"
+        for coding in (each.strip().lower() for each in value.split(b","))
+        if coding not in (b"", b"identity")
+    ]
+    if len(found) > 1 or (found and found[0] not in _GZIP):
+        shown = b", ".join(found).decode("latin-1")[:40]
+        raise InvalidRequest(
+            f"The body has the Content-Encoding {shown!r}, which is not supported. "
+            "Send it as gzip, or without a Content-Encoding.",
+            code="unsupported_content_encoding",
+        )
+    return bool(found)
+
+
+async def _collect(receive: Receive, limit: int, inflater: Inflater | None) -> bytes:
+    found: list[bytes] = []
     size = 0
     while True:
         message = await receive()
@@ -71,9 +89,22 @@ async def _collect(receive: Receive, limit: int) -> bytes:
         size += len(part)
         if size > limit:
             raise _too_large(size, limit)
-        parts.append(part)
+        if inflater is None:
+            found.append(part)
+        else:
+            await _inflate(inflater, part, found)
         if not message.get("more_body", False):
-            return b"".join(parts) if len(parts) > 1 else part
+            break
+    if inflater is not None:
+        inflater.end()
+    return b"".join(found) if len(found) != 1 else found[0]
+
+
+async def _inflate(inflater: Inflater, part: bytes, found: list[bytes]) -> None:
+    """In steps, between which the event loop turns."""
+    for piece in inflater.steps(part):
+        found.append(piece)
+        await asyncio.sleep(0)
 
 
 def _too_large(size: int, limit: int) -> RequestTooLarge:

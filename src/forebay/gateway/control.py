@@ -64,6 +64,8 @@ class Administration(Protocol):
     def models(self) -> Method: ...
     @property
     def status(self) -> Method: ...
+    @property
+    def activity(self) -> Method: ...
 
 
 class ControlFailed(Exception):
@@ -240,6 +242,7 @@ def verbs(administration: Administration) -> dict[str, Callable[[dict[str, Any]]
         "usage.totals": administration.usage_totals,
         "models": administration.models,
         "status": administration.status,
+        "activity": administration.activity,
     }
     return {verb: _typed(verb, method) for verb, method in table.items()}
 

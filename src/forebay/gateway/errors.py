@@ -4,17 +4,19 @@ Every error that a client sees is `{"error": {"message", "type", "param", "code"
 response and in a stream alike, and names the request id. A waiting time is given where waiting
 helps (429 of limits, 503); where it does not, `x-should-retry: false` stops SDKs from trying.
 
-`docs/reference/errors.md` is `markdown()`; a test compares the two. Nothing here answers 409: SDKs
-retry it, so it is kept for true conflicts, of which there are none yet.
+Where the server knows what clients call it, `doc_url` says where its code is explained. Nothing
+here answers 409: SDKs retry it, so it is kept for true conflicts, of which there are none yet.
 
-Not here: what went wrong (`forebay.core.errors`), sending the answer (`respond.py`).
+Not here: what went wrong (`forebay.core.errors`), what to do about it (`manual.py`), sending the
+answer (`respond.py`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
+
+from msgspec import UNSET, UnsetType
 
 from forebay.core.errors import (
     ClientTooSlow,
@@ -50,6 +52,8 @@ Headers = list[tuple[bytes, bytes]]
 
 # A lost store connection is usually back at once; clients need some number (503 always has one).
 STORE_RETRY_SECONDS = 1.0
+# Where the server explains its errors (`manual.py`).
+DOCS_PATH = "/docs/errors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +103,15 @@ INVALID_REQUEST_CODES = {
         f"{MAX_VALUES:,} values, has a number out of range, or repeats a key."
     ),
     "invalid_unicode": "The body is not UTF-8, or has half of a surrogate pair.",
-    "unsupported_content_encoding": "The body is compressed; send it as it is.",
+    "unsupported_content_encoding": "The body is compressed, but not with gzip alone.",
+    "invalid_encoding": "The body says that it is gzip, and is not, or not one whole stream.",
     "invalid_type": "A value has another JSON type than the field takes.",
     "invalid_value": "A value is not one of those allowed.",
     "missing_required_parameter": "A required field is absent (or null).",
     "unsupported_value": "The field is supported, this value of it is not.",
+    "unknown_parameter": "A field means nothing here, and `x-forebay-strict` asked to be told.",
+    "invalid_schema": "The JSON schema of `response_format` cannot be enforced, or is too large.",
+    "unsupported_endpoint": "No pool here serves what this endpoint is for.",
     "integer_below_min_value": "Too small.",
     "integer_above_max_value": "Too large.",
     "decimal_below_min_value": "Too small.",
@@ -160,7 +168,7 @@ class Refusal:
     headers: Headers
 
 
-def refusal(error: ForebayError, request_id: str) -> Refusal:
+def refusal(error: ForebayError, request_id: str, public_url: str = "") -> Refusal:
     """What a client sees of this error. One that is not in the table is an internal error."""
     row = next((TABLE[kind] for kind in type(error).__mro__ if kind in TABLE), None)
     if row is None:
@@ -168,8 +176,15 @@ def refusal(error: ForebayError, request_id: str) -> Refusal:
     code = row.code or getattr(error, "code", "")
     param = error.param or ("model" if isinstance(error, ModelNotFound) else None)
     message = f"{error.message} (request id: {request_id})"
-    body = WireError(message=message, type=row.type, param=param, code=code)
+    body = WireError(
+        message=message, type=row.type, param=param, code=code, doc_url=doc_url(public_url, code)
+    )
     return Refusal(row.status, body, [*row.headers, *_waiting(error)])
+
+
+def doc_url(public_url: str, code: str) -> str | UnsetType:
+    """Where this server explains the code, if it knows what clients call it."""
+    return f"{public_url.rstrip('/')}{DOCS_PATH}/{code}" if public_url else UNSET
 
 
 def _waiting(error: ForebayError) -> Headers:
@@ -185,54 +200,3 @@ def _waiting(error: ForebayError) -> Headers:
     milliseconds = max(1, math.ceil(seconds * 1000))
     whole = -(-milliseconds // 1000)
     return [(b"retry-after", b"%d" % whole), (b"retry-after-ms", b"%d" % milliseconds)]
-
-
-def markdown() -> str:
-    """The text of docs/reference/errors.md."""
-    lines = [
-        "# Errors",
-        "",
-        "Every answer that is not a success, and every error inside a stream, has the body",
-        '`{"error": {"message": …, "type": …, "param": …, "code": …}}`. The message ends with the',
-        "request id, which is also in the header `x-request-id`. Match on `code`, not on the text.",
-        "After the first byte of a stream the same object arrives as an event, followed by",
-        "`data: [DONE]`; such a stream has no `finish_reason`, and costs nothing unless its client",
-        "was too slow to read it.",
-        "",
-        "| HTTP | code | type | headers | meaning |",
-        "|---|---|---|---|---|",
-    ]
-    for kind, row in TABLE.items():
-        code = f"`{row.code}`" if row.code else "see below"
-        headers = ", ".join(_documented_headers(kind, row)) or "–"
-        meaning = (kind.__doc__ or "").strip().split("\n")[0]
-        lines.append(f"| {row.status} | {code} | `{row.type}` | {headers} | {meaning} |")
-    lines += [
-        f"| {status} | `{code}` | `{kind}` | {headers} | {meaning} |"
-        for status, code, kind, headers, meaning in OTHER_ANSWERS
-    ]
-    lines += ["", "403 has one of these codes:", "", *_codes(NOT_ALLOWED_CODES)]
-    lines += [
-        "",
-        "400 of an invalid request has one of these codes; `param` is the path of the value",
-        "(such as `messages[2].content[0].type`):",
-        "",
-        *_codes(INVALID_REQUEST_CODES),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _codes(meanings: Mapping[str, str]) -> list[str]:
-    rows = [f"| `{code}` | {meaning} |" for code, meaning in meanings.items()]
-    return ["| code | meaning |", "|---|---|", *rows]
-
-
-def _documented_headers(kind: type[ForebayError], row: Row) -> list[str]:
-    found = [f"`{name.decode()}: {value.decode()}`" for name, value in row.headers]
-    if issubclass(kind, OverloadError | StoreUnavailable):
-        found.append("`retry-after`, `retry-after-ms`")
-    elif issubclass(kind, RateLimited):
-        found.append("`retry-after`, `retry-after-ms`; or `x-should-retry: false`")
-    elif kind is MethodNotAllowed:
-        found.append("`allow`")
-    return found

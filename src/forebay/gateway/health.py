@@ -11,7 +11,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.types import Receive, Scope, Send
 
 from forebay import __version__
+from forebay.gateway.errors import doc_url
 from forebay.gateway.respond import Responder, request_id
+from forebay.gateway.schema import WireError
 from forebay.gateway.services import Services
 
 
@@ -38,7 +40,13 @@ class Ready:
             await self._responder.json(scope, send, {"status": "ready", "reasons": []})
             return
         message = f"Not ready: {' '.join(readiness.reasons)} (request id: {request_id(scope)})"
-        error = {"message": message, "type": "server_error", "param": None, "code": "not_ready"}
+        error = WireError(
+            message=message,
+            type="server_error",
+            param=None,
+            code="not_ready",
+            doc_url=doc_url(self._responder.public_url, "not_ready"),
+        )
         await self._responder.json(
             scope,
             send,
@@ -59,6 +67,7 @@ class Index:
             "service": "forebay",
             "version": __version__,
             "base_url": "/v1",
+            "docs": "/llms.txt",
             "hint": "An OpenAI-compatible API: set your client's base_url to this address + /v1.",
         }
         await self._responder.json(scope, send, answer)

@@ -25,6 +25,7 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from forebay.core.clock import IdSource
+from forebay.gateway.errors import doc_url
 from forebay.gateway.schema import ErrorAnswer, WireError
 from forebay.gateway.services import GatewaySettings
 
@@ -249,6 +250,7 @@ class Connection(HttpToolsProtocol):
             type="invalid_request_error",
             param=None,
             code=code,
+            doc_url=doc_url(self.settings.public_url, code),
         )
         body = msgspec.json.encode(ErrorAnswer(error))
         head = (

@@ -1,7 +1,8 @@
 """Sends answers: one place that knows which headers every response has, and counts them.
 
-Every response has `x-request-id`. A response is started once; whoever starts it marks the scope,
-so that an error that comes later is not sent as a second response.
+Every response has `x-request-id`, and what CORS has to say where it is on. A response is started
+once; whoever starts it marks the scope, so that an error that comes later is not sent as a second
+response.
 
 Not here: what is in a body.
 """
@@ -14,6 +15,7 @@ import msgspec
 from starlette.types import Scope, Send
 
 from forebay.core.errors import ForebayError
+from forebay.gateway.cors import Cors
 from forebay.gateway.errors import refusal
 from forebay.gateway.schema import ErrorAnswer
 from forebay.observe.metrics import Metrics
@@ -37,9 +39,11 @@ def started(scope: Scope) -> bool:
 
 
 class Responder:
-    """Shared by all handlers of an app."""
+    """Shared by all handlers of an app. `public_url`: what clients call this server, if known."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, public_url: str = "", cors: Cors | None = None) -> None:
+        self.public_url = public_url
+        self.cors = cors
         self._responses = metrics.http_responses
 
     async def start(self, scope: Scope, send: Send, status: int, headers: HeaderPairs) -> None:
@@ -48,13 +52,10 @@ class Responder:
         route = scope.get("route")
         # Routes are a fixed table, so the label is bounded; a path nobody serves has no route.
         self._responses.labels(getattr(route, "path", "none"), str(status)).inc()
-        await send(
-            {
-                "type": "http.response.start",
-                "status": status,
-                "headers": [(b"x-request-id", request_id(scope).encode()), *headers],
-            }
-        )
+        sent = [(b"x-request-id", request_id(scope).encode()), *headers]
+        if self.cors is not None:
+            sent += self.cors.answer(scope["headers"])
+        await send({"type": "http.response.start", "status": status, "headers": sent})
 
     async def body(
         self, scope: Scope, send: Send, status: int, body: bytes, headers: HeaderPairs
@@ -63,6 +64,11 @@ class Responder:
         length = (b"content-length", b"%d" % len(body))
         await self.start(scope, send, status, [length, *headers])
         await send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def nothing(self, scope: Scope, send: Send, headers: HeaderPairs) -> None:
+        """Send 204, which has no body and no length."""
+        await self.start(scope, send, 204, headers)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def json(
         self,
@@ -80,7 +86,7 @@ class Responder:
         self, scope: Scope, send: Send, error: ForebayError, headers: HeaderPairs = ()
     ) -> None:
         """Send an error as its row of the table says."""
-        seen = refusal(error, request_id(scope))
+        seen = refusal(error, request_id(scope), self.public_url)
         await self.json(
             scope,
             send,

@@ -9,8 +9,13 @@ events (`sse.py`, which splices pre-rendered bytes).
 
 from __future__ import annotations
 
+import codecs
+from collections.abc import Sequence
+from typing import Literal
+
 import msgspec
 
+from forebay.core.delta import TokenLogprob
 from forebay.core.job import Lane
 from forebay.core.usage import Usage
 
@@ -33,6 +38,8 @@ class WireError(msgspec.Struct, frozen=True):
     type: str
     param: str | None
     code: str | None
+    # Where the code is explained; no such key where nobody knows this server's address.
+    doc_url: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True):
@@ -68,12 +75,47 @@ class WireUsage(msgspec.Struct, frozen=True):
     completion_tokens_details: OutputDetails
 
 
+class Head(msgspec.Struct, frozen=True):
+    """What a whole answer and all chunks of a stream have in common."""
+
+    id: str
+    created: int
+    model: str
+    service_tier: str
+    system_fingerprint: str
+
+
+class ChatLogprob(msgspec.Struct, frozen=True):
+    """One token of a chat answer; no other tokens are reported."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+    top_logprobs: tuple[()] = ()
+
+
+class ChatLogprobs(msgspec.Struct, frozen=True):
+    """The tokens whose text is beside it."""
+
+    content: list[ChatLogprob]
+    refusal: None = None
+
+
+class CompletionLogprobs(msgspec.Struct, frozen=True):
+    """The tokens whose text is beside it; offsets are characters from the answer's beginning."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    text_offset: list[int]
+    top_logprobs: None = None
+
+
 class AssistantMessage(msgspec.Struct, frozen=True):
     """The answer's text."""
 
-    role: str
+    role: Literal["assistant"]
     content: str
-    refusal: str | None = None
+    refusal: None = None
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +123,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
     index: int
     message: AssistantMessage
-    logprobs: None = None
+    logprobs: ChatLogprobs | None = None
     finish_reason: str
 
 
@@ -93,6 +135,28 @@ class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
     created: int
     model: str
     choices: list[Choice]
+    usage: WireUsage
+    service_tier: str
+    system_fingerprint: str
+
+
+class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer; `finish_reason` is stop or length."""
+
+    text: str
+    index: int
+    logprobs: CompletionLogprobs | None = None
+    finish_reason: str
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of a plain completion that is not streamed."""
+
+    id: str
+    object: str = "text_completion"
+    created: int
+    model: str
+    choices: list[CompletionChoice]
     usage: WireUsage
     service_tier: str
     system_fingerprint: str
@@ -126,6 +190,46 @@ def wire_usage(input_tokens: int, output_tokens: int, cached_input_tokens: int =
         prompt_tokens_details=InputDetails(cached_tokens=cached_input_tokens),
         completion_tokens_details=OutputDetails(),
     )
+
+
+def chat_logprobs(logprobs: Sequence[TokenLogprob]) -> ChatLogprobs:
+    """In chat's shape."""
+    return ChatLogprobs(
+        [ChatLogprob(_shown(token), _finite(logprob), list(token)) for token, logprob in logprobs]
+    )
+
+
+class Place:
+    """Where a choice's text is, in characters; a token may end inside of one."""
+
+    def __init__(self) -> None:
+        self.offset = 0
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def passes(self, token: bytes) -> int:
+        """Where this token begins; from here on what follows it is meant."""
+        begins = self.offset
+        self.offset += len(self._utf8.decode(token))
+        return begins
+
+
+def completion_logprobs(logprobs: Sequence[TokenLogprob], place: Place) -> CompletionLogprobs:
+    """In the shape of plain completions; `place` is moved behind them."""
+    return CompletionLogprobs(
+        tokens=[_shown(token) for token, _ in logprobs],
+        token_logprobs=[_finite(logprob) for _, logprob in logprobs],
+        text_offset=[place.passes(token) for token, _ in logprobs],
+    )
+
+
+def _shown(token: bytes) -> str:
+    """A token that is part of a character is shown as U+FFFD; its bytes say what it is."""
+    return token.decode(errors="replace")
+
+
+def _finite(logprob: float) -> float:
+    """JSON has no infinity; OpenAI writes -9999 for what is next to impossible."""
+    return max(logprob, -9999.0)
 
 
 def settled_usage(usage: Usage) -> WireUsage:

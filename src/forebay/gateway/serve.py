@@ -18,6 +18,7 @@ import errno
 import logging
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -52,6 +53,21 @@ def bind(host: str, port: int, *, flag: str) -> socket.socket:
         listener.close()
         raise PortUnavailable(_why(fault, host, port, flag)) from None
     return listener
+
+
+def with_address(settings: GatewaySettings, bound: socket.socket) -> GatewaySettings:
+    """The settings, with this socket's address where they do not say what clients call us.
+
+    A socket on all addresses has none that all clients could use; then it stays unknown.
+    """
+    host, port = bound.getsockname()[:2]
+    if settings.public_url or host in _HERE:
+        return settings
+    return replace(settings, public_url=_url(host, port))
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _why(fault: Exception, host: str, port: int, flag: str) -> str:
@@ -96,9 +112,7 @@ class Listener:
     @property
     def base_url(self) -> str:
         """Where a client on this machine finds it."""
-        host = _HERE.get(self.host, self.host)
-        host = f"[{host}]" if ":" in host else host
-        return f"http://{host}:{self.port}"
+        return _url(_HERE.get(self.host, self.host), self.port)
 
     @property
     def open_answers(self) -> int:

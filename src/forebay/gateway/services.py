@@ -5,6 +5,7 @@ Not here: how these are built (`forebay.wiring`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -15,8 +16,11 @@ from forebay.core.call import Call
 from forebay.core.clock import Clock, IdSource, Spawn
 from forebay.core.event import CallEvent
 from forebay.core.principal import Principal
+from forebay.gateway.cors import check_origins
 from forebay.observe.metrics import Metrics
 from forebay.tenancy.contract import Tenancy
+
+_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
 
 
 class Pipeline(Protocol):
@@ -108,9 +112,39 @@ class GatewaySettings:
     max_headers: int = field(
         default=100, metadata={"help": "Most header lines of a request; then 431."}
     )
+    public_url: str = field(
+        default="",
+        metadata={
+            "help": "Where clients reach this server, without /v1, as https://llm.example.org: "
+            "errors link to their explanation there. If empty, `forebay up` takes the address "
+            "that it listens on, unless that is all addresses."
+        },
+    )
+    cors_origins: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "help": "Origins (scheme://host[:port]) of web sites whose scripts may call the API "
+            "from a browser, or * alone for every one; if empty, none may."
+        },
+    )
 
     def __post_init__(self) -> None:
         for setting in fields(self):
             value = getattr(self, setting.name)
-            if setting.name != "keep_alive" and not 0 < value < float("inf"):
-                raise ValueError(f"{setting.name} is {value}, but must be above 0")
+            if isinstance(value, int | float) and not 0 < value < float("inf"):
+                raise ValueError(f"gateway.{setting.name} is {value}, but must be above 0")
+        if self.public_url:
+            _check_url(self.public_url)
+        try:
+            check_origins(self.cors_origins)
+        except ValueError as fault:
+            raise ValueError(f"gateway.cors_origins: {fault}") from None
+
+
+def _check_url(url: str) -> None:
+    if not _URL.fullmatch(url):
+        raise ValueError(
+            f"gateway.public_url is {url!r:.100}, but must be an address as https://llm.example.org"
+        )
+    if url.rstrip("/").endswith("/v1"):
+        raise ValueError(f"gateway.public_url is {url!r:.100}; leave out the /v1 at its end")

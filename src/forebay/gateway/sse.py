@@ -1,8 +1,8 @@
-"""A chat completion as server-sent events, spliced from bytes rendered once per stream.
+"""Answers as server-sent events, spliced from bytes rendered once per stream.
 
 Rules kept here (every one was somebody's bug):
-- the first chunk of a choice has `role` and an empty `content`; later ones have no role;
-- one `finish_reason` per choice, in a chunk of its own whose delta is `{}`;
+- the first chunk of a chat's choice has `role` and an empty `content`; later ones have no role;
+- one `finish_reason` per choice, in a chunk of its own whose delta is `{}` (or text empty);
 - usage is a chunk of its own with `choices: []`, only if asked for; the other chunks then carry
   `usage: null`, and no such key at all otherwise;
 - `data: [DONE]` ends every stream, also after an error event;
@@ -13,16 +13,28 @@ A sign of life is a comment line *without* a blank line after it: in OpenAI's ow
 line dispatches whatever is pending, so a lone comment line is the one form that nothing between
 us and the client (a proxy that adds `id:`, say) can turn into an empty event.
 
-Not here: when something is sent (`chat.py`).
+Not here: when something is sent (`answer.py`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import msgspec
 
-from forebay.gateway.schema import ErrorAnswer, WireError, WireUsage
+from forebay.core.delta import TokenLogprob
+from forebay.gateway.schema import (
+    ChatLogprobs,
+    CompletionLogprobs,
+    ErrorAnswer,
+    Head,
+    Place,
+    WireError,
+    WireUsage,
+    chat_logprobs,
+    completion_logprobs,
+)
 
 DONE = b"data: [DONE]\n\n"
 COMMENT = b": ka\n"
@@ -45,47 +57,36 @@ _LINE_ENDS = (
 
 def encode_text(text: str) -> bytes:
     """The JSON string of this text, free of anything that a client could take for a line end."""
-    encoded = _encode(text)
-    if not text.isascii():
-        for raw, escaped in _LINE_ENDS:
-            encoded = encoded.replace(raw, escaped)
-    return encoded
+    return _encode(text) if text.isascii() else _escaped(text)
 
 
 def error_event(error: WireError) -> bytes:
     """A failure after the status line has left."""
-    encoded = _encode(ErrorAnswer(error))
+    return b"data: " + _escaped(ErrorAnswer(error)) + b"\n\n"
+
+
+def _escaped(value: object) -> bytes:
+    encoded = _encode(value)
     for raw, escaped in _LINE_ENDS:
         encoded = encoded.replace(raw, escaped)
-    return b"data: " + encoded + b"\n\n"
+    return encoded
 
 
-@dataclass(frozen=True, slots=True)
-class StreamHead:
-    """What all chunks of a stream have in common."""
-
-    id: str
-    created: int
-    model: str
-    service_tier: str
-    system_fingerprint: str
-
-
-class ChunkWriter:
+class ChunkWriter(ABC):
     """Renders the chunks of one stream; `include_usage` as the client asked.
 
     `running`, where given, is the usage so far: `continuous_usage_stats`, which load generators
     ask for, puts it on every chunk.
     """
 
-    __slots__ = ("_end", "_head", "_usage_null")
+    object: bytes
 
-    def __init__(self, head: StreamHead, *, include_usage: bool) -> None:
+    def __init__(self, head: Head, *, include_usage: bool) -> None:
         self._head = b"".join(
             (
                 b'data: {"id":',
                 encode_text(head.id),
-                b',"object":"chat.completion.chunk","created":%d,"model":' % head.created,
+                b',"object":"%b","created":%d,"model":' % (self.object, head.created),
                 encode_text(head.model),
                 b',"service_tier":',
                 encode_text(head.service_tier),
@@ -95,27 +96,28 @@ class ChunkWriter:
             )
         )
         self._usage_null = b',"usage":null}\n\n' if include_usage else b"}\n\n"
-        self._end = b'},"logprobs":null,"finish_reason":null}]'
 
-    def role(self, choice: int, running: WireUsage | None = None) -> bytes:
-        """The first chunk of a choice."""
-        delta = b'{"index":%d,"delta":{"role":"assistant","content":"","refusal":null' % choice
-        return self._head + delta + self._end + self._tail(running)
+    @abstractmethod
+    def begin(self, choice: int, running: WireUsage | None = None) -> bytes:
+        """The first chunk of a choice, or nothing."""
 
-    def content(self, choice: int, text: str, running: WireUsage | None = None) -> bytes:
+    @abstractmethod
+    def content(
+        self,
+        choice: int,
+        text: str,
+        logprobs: Sequence[TokenLogprob] = (),
+        running: WireUsage | None = None,
+    ) -> bytes:
         """More text of a choice."""
-        tail = self._usage_null if running is None else self._tail(running)
-        delta = b'{"index":%d,"delta":{"content":' % choice
-        return self._head + delta + encode_text(text) + self._end + tail
 
+    @abstractmethod
     def nothing(self, choice: int) -> bytes:
         """A chunk that changes nothing: the sign of life for clients that choke on comments."""
-        return self._head + b'{"index":%d,"delta":{' % choice + self._end + self._usage_null
 
+    @abstractmethod
     def finish(self, choice: int, reason: str, running: WireUsage | None = None) -> bytes:
         """The last chunk of a choice."""
-        delta = b'{"index":%d,"delta":{},"logprobs":null,"finish_reason":' % choice
-        return self._head + delta + _encode(reason) + b"}]" + self._tail(running)
 
     def usage(self, usage: WireUsage) -> bytes:
         """The usage chunk, after all choices have finished."""
@@ -125,3 +127,92 @@ class ChunkWriter:
         if usage is None:
             return self._usage_null
         return b',"usage":' + _encode(usage) + b"}\n\n"
+
+
+class ChatChunks(ChunkWriter):
+    """Of a chat completion."""
+
+    object = b"chat.completion.chunk"
+
+    def begin(self, choice: int, running: WireUsage | None = None) -> bytes:
+        delta = b'{"index":%d,"delta":{"role":"assistant","content":"","refusal":null' % choice
+        return self._head + delta + _OPEN + self._tail(running)
+
+    def content(
+        self,
+        choice: int,
+        text: str,
+        logprobs: Sequence[TokenLogprob] = (),
+        running: WireUsage | None = None,
+    ) -> bytes:
+        tail = self._usage_null if running is None else self._tail(running)
+        delta = b'{"index":%d,"delta":{"content":' % choice
+        end = _open_with(chat_logprobs(logprobs)) if logprobs else _OPEN
+        return self._head + delta + encode_text(text) + end + tail
+
+    def nothing(self, choice: int) -> bytes:
+        return self._head + b'{"index":%d,"delta":{' % choice + _OPEN + self._usage_null
+
+    def finish(self, choice: int, reason: str, running: WireUsage | None = None) -> bytes:
+        delta = b'{"index":%d,"delta":{},"logprobs":null,"finish_reason":' % choice
+        return self._head + delta + _encode(reason) + b"}]" + self._tail(running)
+
+
+class CompletionChunks(ChunkWriter):
+    """Of a plain completion."""
+
+    object = b"text_completion"
+
+    def __init__(self, head: Head, *, include_usage: bool) -> None:
+        super().__init__(head, include_usage=include_usage)
+        self._places: dict[int, Place] = {}
+
+    def begin(self, choice: int, running: WireUsage | None = None) -> bytes:
+        return b""
+
+    def content(
+        self,
+        choice: int,
+        text: str,
+        logprobs: Sequence[TokenLogprob] = (),
+        running: WireUsage | None = None,
+    ) -> bytes:
+        shown = None
+        if logprobs:
+            shown = completion_logprobs(logprobs, self._places.setdefault(choice, Place()))
+        return self._chunk(choice, text, shown, None, running)
+
+    def nothing(self, choice: int) -> bytes:
+        return self._chunk(choice, "", None, None, None)
+
+    def finish(self, choice: int, reason: str, running: WireUsage | None = None) -> bytes:
+        return self._chunk(choice, "", None, reason, running)
+
+    def _chunk(
+        self,
+        choice: int,
+        text: str,
+        logprobs: CompletionLogprobs | None,
+        reason: str | None,
+        running: WireUsage | None,
+    ) -> bytes:
+        parts = (
+            self._head,
+            b'{"index":%d,"text":' % choice,
+            encode_text(text),
+            b',"logprobs":',
+            _escaped(logprobs),
+            b',"finish_reason":',
+            _encode(reason),
+            b"}]",
+            self._tail(running),
+        )
+        return b"".join(parts)
+
+
+def _open_with(logprobs: ChatLogprobs) -> bytes:
+    """The end of a chat's choice that has not finished."""
+    return b'},"logprobs":' + _escaped(logprobs) + b',"finish_reason":null}]'
+
+
+_OPEN = b'},"logprobs":null,"finish_reason":null}]'

@@ -199,7 +199,7 @@ class Gateway:
         send_hook: Callable[[dict[str, Any]], Any] | None = None,
     ) -> Answer:
         """Call the application directly; a list as body arrives in these parts (numbers: pauses)."""
-        app = build_admin(self.services) if admin else build_public(self.services, self.settings)
+        app = (build_admin if admin else build_public)(self.services, self.settings)
         all_headers = {"authorization": f"Bearer {SECRET}", **(headers or {})}
         scope = {
             "type": "http",

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
-from forebay.core.errors import LeaseLost
+from forebay.core.errors import EngineFailed, LeaseLost
+from forebay.gateway import Readiness
 from forebay.gateway.app import build_public
 
 
@@ -45,15 +47,14 @@ async def test_rule_52_what_is_not_there_says_what_a_base_url_looks_like(gateway
 @pytest.mark.parametrize(
     ("path", "shown"),
     [
-        ("/v1/embeddings", "/v1/embeddings"),
-        ("/v1/completions", "/v1/completions"),
+        ("/v1/moderations", "/v1/moderations"),
         ("/v1/responses/", "/v1/responses"),
         ("/v1/batches", "/v1/batches"),
         ("/v1/files/file-1/content", "/v1/files/file-1/content"),
         ("/v1/chat", "/v1/chat"),
         ("/v1/chat/completions/chatcmpl-1", "/v1/chat/completions/chatcmpl-1"),
         ("/v1/anything", "/v1/anything"),
-        ("/embeddings", "/v1/embeddings"),
+        ("/files", "/v1/files"),
         ("/v1/v1/images/generations", "/v1/images/generations"),
         ("/v1/" + "x" * 5000, "/v1/xxx"),
     ],
@@ -64,7 +65,7 @@ async def test_an_endpoint_that_is_not_built_is_named_with_those_that_are(gatewa
     message = answer.error["message"]
     assert f"POST {shown}" in message
     assert "not supported" in message
-    assert "POST /v1/chat/completions, GET /v1/models." in message
+    assert "POST /v1/chat/completions, POST /v1/completions, GET /v1/models." in message
     assert "base_url" not in message
     assert len(message) < 300
 
@@ -75,8 +76,9 @@ async def test_an_endpoint_that_is_not_built_is_named_with_those_that_are(gatewa
         ("/health", "/livez"),
         ("/healthz/", "/readyz"),
         ("/v1/health", "/readyz"),
-        ("/docs", "docs/reference"),
-        ("/openapi.json", "docs/reference"),
+        ("/docs", "/docs/errors"),
+        ("/docs", "/llms.txt"),
+        ("/redoc", "docs/reference"),
         ("/metrics", "admin listener (setting admin_port)"),
     ],
 )
@@ -92,18 +94,18 @@ async def test_the_admin_listener_names_its_own_paths(gateway, path):
     answer = await gateway.request("GET", path, admin=True)
     assert answer.status == 404
     assert f"GET {path}." in answer.error["message"]
-    assert "GET /metrics, GET /livez, GET /readyz" in answer.error["message"]
+    assert "GET /metrics, GET /openapi.json, GET /livez, GET /readyz" in answer.error["message"]
     assert "/v1/chat" not in answer.error["message"]
 
 
 @pytest.mark.parametrize(
     ("method", "path", "allow"),
     [
-        ("POST", "/v1/", "GET, HEAD"),
-        ("GET", "/v1/chat/completions", "POST"),
-        ("DELETE", "/v1/models", "GET, HEAD"),
-        ("OPTIONS", "/v1/chat/completions", "POST"),
-        ("POST", "/livez", "GET, HEAD"),
+        ("POST", "/v1/", "GET, HEAD, OPTIONS"),
+        ("GET", "/v1/chat/completions", "POST, OPTIONS"),
+        ("HEAD", "/v1/chat/completions", "POST, OPTIONS"),
+        ("DELETE", "/v1/models", "GET, HEAD, OPTIONS"),
+        ("POST", "/livez", "GET, HEAD, OPTIONS"),
     ],
 )
 async def test_a_wrong_method_gets_405_in_our_shape_with_allow(gateway, method, path, allow):
@@ -111,6 +113,75 @@ async def test_a_wrong_method_gets_405_in_our_shape_with_allow(gateway, method, 
     assert answer.status == 405
     assert answer.headers["allow"] == allow
     assert answer.error["code"] == "method_not_allowed"
+
+
+@pytest.mark.parametrize(
+    ("path", "allow"),
+    [
+        ("/v1/chat/completions", "POST, OPTIONS"),
+        ("/chat/completions/", "POST, OPTIONS"),
+        ("/v1/models/any/thing", "GET, HEAD, OPTIONS"),
+        ("/readyz", "GET, HEAD, OPTIONS"),
+    ],
+)
+async def test_options_says_the_methods_of_a_path_without_a_key_or_a_body(gateway, path, allow):
+    unread = [60.0, b"never read"]
+    answer = await gateway.request("OPTIONS", path, headers={"authorization": ""}, body=unread)
+    assert (answer.status, answer.body) == (204, b"")
+    assert answer.headers["allow"] == allow
+    assert "content-length" not in answer.headers
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/v1/batches", "*", ""])
+async def test_options_of_nothing_is_not_found(gateway, path):
+    answer = await gateway.request("OPTIONS", path)
+    assert (answer.status, answer.error["code"]) == (404, "not_found")
+    assert "allow" not in answer.headers
+
+
+async def test_without_cors_nothing_speaks_of_it(gateway):
+    asks = {"origin": "https://a.example", "access-control-request-method": "POST"}
+    for method, path in (("OPTIONS", "/v1/models"), ("GET", "/v1/models"), ("GET", "/nothing")):
+        answer = await gateway.request(method, path, headers=asks)
+        assert not any(name.startswith(("access-control", "vary")) for name in answer.headers)
+
+
+HEAD_PATHS = ["/", "/livez", "/readyz", "/v1", "/v1/models", "/v1/models/tiny", "/nothing"]
+
+
+@pytest.mark.parametrize("path", HEAD_PATHS)
+async def test_rule_58_head_says_what_get_would_and_has_no_body(connect, path):
+    client = await connect()
+    line = f" {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer fbk_live_test\r\n"
+    heads = []
+    for method, more in (("HEAD", ""), ("GET", "Connection: close\r\n")):
+        await client.send((method + line + more + "\r\n").encode())
+        heads.append(await client.until(b"\r\n\r\n"))
+    changing = re.compile(rb"(x-request-id|date|connection): .*\r\n")
+    head, of_get = (changing.sub(b"", each) for each in heads)
+    # Of an error, the two messages differ by their method.
+    shorter = len("HEAD") - len("GET") if path == "/nothing" else 0
+    length = len(await client.rest())
+    assert b"content-length: %d\r\n" % length in of_get
+    assert head == of_get.replace(b"h: %d" % length, b"h: %d" % (length + shorter))
+
+
+async def test_an_error_in_a_stream_has_its_explanation_too(gateway, events):
+    gateway.settings = replace(gateway.settings, public_url="https://llm.example.org")
+    gateway.script(*events.script("a")[:3], EngineFailed())
+    answer = await gateway.stream()
+    link = "https://llm.example.org/docs/errors/engine_error"
+    assert answer.chunks()[-1]["error"]["doc_url"] == link
+
+
+@pytest.mark.parametrize("admin", [True, False])
+async def test_errors_of_both_listeners_link_to_the_public_one(gateway, admin):
+    gateway.settings = replace(gateway.settings, public_url="https://llm.example.org/")
+    gateway.readiness = Readiness(("Not yet.",))
+    for path, code in (("/nothing", "not_found"), ("/readyz", "not_ready")):
+        answer = await gateway.request("GET", path, admin=admin)
+        link = f"https://llm.example.org/docs/errors/{code}"
+        assert answer.json()["error"]["doc_url"] == link
 
 
 @pytest.mark.parametrize(

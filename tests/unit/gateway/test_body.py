@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from forebay.core.errors import InvalidRequest
 from forebay.gateway.body import MAX_DEPTH, MAX_VALUES, decode_object
+from forebay.gateway.inflate import STEP_BYTES
 
 CHAT = "/v1/chat/completions"
 HELLO = b'{"model":"m","messages":[{"role":"user","content":"Hi"}]}'
@@ -169,11 +172,83 @@ async def test_a_body_that_does_not_arrive_is_refused_and_the_connection_closed(
     assert answer.headers["connection"] == "close"
 
 
-async def test_a_compressed_body_is_refused(gateway):
-    headers = {"content-encoding": "gzip"}
-    answer = await gateway.request("POST", CHAT, body=HELLO, headers=headers)
-    assert answer.status == 400
-    assert answer.error["code"] == "unsupported_content_encoding"
+@pytest.mark.parametrize("coding", ["gzip", "x-gzip", "GZIP", " gzip , identity"])
+async def test_rule_58_a_gzip_body_is_served(gateway, coding):
+    gateway.script("a")
+    packed = gzip.compress(HELLO)
+    for parts in (packed, [packed[:5], b"", packed[5:-3], packed[-3:]]):
+        headers = {"content-encoding": coding}
+        answer = await gateway.request("POST", CHAT, body=parts, headers=headers)
+        assert answer.status == 200
+    assert [call.messages[0].content for call in gateway.pipeline.calls] == ["Hi", "Hi"]
+
+
+@pytest.mark.parametrize("coding", ["identity", ""])
+async def test_a_body_may_say_that_it_is_not_compressed(gateway, coding):
+    gateway.script("a")
+    headers = {"content-encoding": coding}
+    assert (await gateway.request("POST", CHAT, body=HELLO, headers=headers)).status == 200
+
+
+@pytest.mark.parametrize(
+    "coding", ["deflate", "br", "zstd", "gzip, gzip", "gzip,br", "é", "g" * 999]
+)
+async def test_another_compression_is_refused_with_the_one_that_works(gateway, coding):
+    headers = {"content-encoding": coding}
+    answer = await gateway.request("POST", CHAT, body=[60.0, b"never read"], headers=headers)
+    assert (answer.status, answer.error["code"]) == (400, "unsupported_content_encoding")
+    assert "Send it as gzip" in answer.error["message"]
+    assert len(answer.error["message"]) < 300
+
+
+@pytest.mark.parametrize("body", [HELLO, gzip.compress(HELLO)[:-1], gzip.compress(HELLO) * 2, b""])
+async def test_rule_58_what_is_not_one_whole_gzip_stream_is_refused(gateway, body):
+    answer = await gateway.request("POST", CHAT, body=body, headers={"content-encoding": "gzip"})
+    assert (answer.status, answer.error["code"]) == (400, "invalid_encoding")
+
+
+async def test_rule_58_the_limit_holds_for_what_a_gzip_body_inflates_to(gateway):
+    packed = gzip.compress(HELLO)
+    gateway.settings = replace(gateway.settings, max_body_bytes=len(HELLO) - 1)
+    assert len(packed) > len(HELLO), "the limit of what arrives comes first"
+    for body, said in ((packed, "at least"), (gzip.compress(b" " * 9999), "inflates to more than")):
+        answer = await gateway.request(
+            "POST", CHAT, body=[body, 60.0, b""], headers={"content-encoding": "gzip"}
+        )
+        assert (answer.status, answer.error["code"]) == (413, "request_too_large")
+        assert said in answer.error["message"]
+
+
+async def test_the_declared_length_is_looked_at_before_the_compression(gateway):
+    headers = {"content-encoding": "br", "content-length": "999999999"}
+    assert (await gateway.request("POST", CHAT, body=[60.0], headers=headers)).status == 413
+
+
+async def test_a_bomb_is_refused_soon_and_others_run_meanwhile(gateway):
+    """100 MB of zeros in 100 kB: no more than the limit is inflated, a step at a time."""
+    bomb = gzip.compress(bytes(100_000_000), 9)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    running = asyncio.create_task(others())
+    tracemalloc.start()
+    try:
+        answer = await gateway.request(
+            "POST", CHAT, body=bomb, headers={"content-encoding": "gzip"}
+        )
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        running.cancel()
+    limit = gateway.settings.max_body_bytes
+    assert answer.status == 413
+    assert peak < 2 * limit
+    assert turns >= limit // STEP_BYTES - 1
 
 
 async def test_a_large_body_never_holds_the_event_loop_for_long(gateway):

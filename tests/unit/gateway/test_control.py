@@ -48,6 +48,9 @@ class FakeAdministration:
     async def models(self) -> list[str]:
         raise ValueError("planted")
 
+    async def activity(self) -> dict[str, Any]:
+        return {}
+
     async def status(self) -> dict[str, Any]:
         await asyncio.sleep(60)
         return {}

@@ -10,7 +10,7 @@ import pytest
 from forebay.admission import AdmissionSettings
 from forebay.admission.memory import MemoryAdmission
 from forebay.catalog.choose import require_lane
-from forebay.core import errors
+from forebay.core import errors, json_schema
 from forebay.core.errors import (
     ForebayError,
     InsufficientQuota,
@@ -26,13 +26,24 @@ from forebay.core.errors import (
 )
 from forebay.core.job import Lane
 from forebay.core.principal import Principal, Scopes
-from forebay.gateway import body, health, protocol, request
+from forebay.gateway import (
+    body,
+    chat_request,
+    completion_request,
+    embeddings,
+    health,
+    inflate,
+    protocol,
+    read,
+    request,
+    response_format,
+)
 from forebay.gateway.errors import (
     INVALID_REQUEST_CODES,
     NOT_ALLOWED_CODES,
     OTHER_ANSWERS,
     TABLE,
-    markdown,
+    doc_url,
     refusal,
 )
 from forebay.gateway.schema import ErrorAnswer
@@ -40,9 +51,7 @@ from forebay.tenancy.keys import make_key
 from forebay.tenancy.keys import refusal as refused_key
 from forebay.testing.clock import CountingIds, FakeClock
 
-ROOT = Path(__file__).parents[3]
-SOURCE = ROOT / "src" / "forebay"
-REFERENCE = ROOT / "docs" / "reference" / "errors.md"
+SOURCE = Path(__file__).parents[3] / "src" / "forebay"
 CLASSES = [
     kind
     for _, kind in inspect.getmembers(errors, inspect.isclass)
@@ -129,11 +138,19 @@ def test_a_kind_of_a_known_error_looks_like_it():
     assert refusal(StoreUnavailable(), "r").status == 503
 
 
+# Where InvalidRequest is raised with a code of its own.
+MODULES = (
+    body, inflate, read, request, chat_request, completion_request, response_format, embeddings,
+    json_schema,
+)  # fmt: skip
+
+
 def test_every_code_of_an_invalid_request_is_documented():
-    source = inspect.getsource(body) + inspect.getsource(request)
+    source = "".join(map(inspect.getsource, MODULES))
     used = set(re.findall(r'code="(\w+)"', source)) | set(
         re.findall(r'code="\w+" if .* else "(\w+)"', source)
     )
+    used -= {"{number}_{side}_value"}
     used |= {
         f"{kind}_{side}_value"
         for kind in ("integer", "decimal")
@@ -152,7 +169,7 @@ def test_every_code_of_a_refused_permission_is_documented():
 def test_answers_that_no_error_class_stands_for_are_documented_as_they_are_sent():
     source = inspect.getsource(protocol) + inspect.getsource(health)
     sent = set(re.findall(r'\b([45]\d\d),\s*"(\w+)"', source))
-    sent |= {("503", code) for code in re.findall(r'"code": "(\w+)"', source)}
+    sent |= {("503", code) for code in re.findall(r'code="(\w+)"', source)}
     assert sent == {(str(status), code) for status, code, *_ in OTHER_ANSWERS}
 
 
@@ -197,5 +214,12 @@ def test_a_key_that_looks_like_ours_is_unknown_expired_or_revoked():
     assert "not a Forebay key" not in seen.body.message
 
 
-def test_the_reference_page_is_the_table():
-    assert REFERENCE.read_text() == markdown()
+def test_where_the_address_is_known_an_error_links_to_its_explanation():
+    seen = refusal(RateLimited(retry_after_seconds=1.0), "r", "https://llm.example.org")
+    link = "https://llm.example.org/docs/errors/rate_limit_exceeded"
+    assert msgspec.json.decode(msgspec.json.encode(seen.body))["doc_url"] == link
+    assert doc_url("https://example.org/llm/", "x") == "https://example.org/llm/docs/errors/x"
+
+
+def test_where_it_is_not_known_there_is_no_such_key():
+    assert b"doc_url" not in msgspec.json.encode(refusal(InternalError(), "r").body)

@@ -1,24 +1,36 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from forebay.core.errors import UnsupportedParameter
-from forebay.gateway.fields import FIELDS, MESSAGE_FIELDS, NOTHING, Kind, markdown, screen
+from forebay.gateway.chat_fields import CHAT_FIELDS, MESSAGE_FIELDS
+from forebay.gateway.completion_fields import COMPLETION_FIELDS
+from forebay.gateway.fields import NOTHING, Kind
+from forebay.gateway.fields import screen as screen_by
 
-REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "chat-fields.md"
-REFUSED = [field for field in FIELDS.values() if field.kind is Kind.REFUSED]
+TABLES = (COMPLETION_FIELDS, CHAT_FIELDS, MESSAGE_FIELDS)
+REFUSED = [
+    (field, table) for table in TABLES for field in table.values() if field.kind is Kind.REFUSED
+]
 
 
-@pytest.mark.parametrize("field", REFUSED, ids=lambda field: field.name)
-def test_a_field_that_would_change_the_answer_is_refused_unless_it_asks_for_nothing(field):
-    assert screen({field.name: None}) == []
+def screen(values):
+    """By the first table that refuses one of the names; by chat's where none does."""
+    for table in TABLES:
+        if any(name in table and table[name].kind is Kind.REFUSED for name in values):
+            return screen_by(values, table)
+    return screen_by(values, CHAT_FIELDS)
+
+
+@pytest.mark.parametrize(("field", "table"), REFUSED, ids=lambda each: getattr(each, "name", ""))
+def test_a_field_that_would_change_the_answer_is_refused_unless_it_asks_for_nothing(field, table):
+    assert screen_by({field.name: None}, table) == []
     for value in field.harmless:
-        assert screen({field.name: value}) == []
+        assert screen_by({field.name: value}, table) == []
     with pytest.raises(UnsupportedParameter) as caught:
-        screen({field.name: {"what": "ever"}})
+        screen_by({field.name: {"what": "ever"}}, table)
     assert caught.value.param == field.name
     assert field.name in caught.value.message
 
@@ -28,12 +40,10 @@ def test_a_field_that_would_change_the_answer_is_refused_unless_it_asks_for_noth
     [
         ("tools", [{"type": "function"}]),
         ("tool_choice", "required"),
-        ("response_format", {"type": "json_object"}),
-        ("logprobs", True),
         ("top_logprobs", 5),
-        ("presence_penalty", 0.1),
-        ("repetition_penalty", 1.1),
-        ("repetition_penalty", 0),
+        ("best_of", 2),
+        ("echo", True),
+        ("suffix", "end"),
         ("logit_bias", {"1": 5}),
         ("modalities", ["text", "audio"]),
         ("reasoning_effort", "low"),
@@ -54,10 +64,9 @@ def test_values_that_change_the_answer_are_refused(name, value):
     [
         ("logit_bias", {"1": 5}, ": the engines here cannot do it. Remove it, or send null or a "
          "value that asks for nothing (false, 0, or anything empty)."),
-        ("repetition_penalty", 1.1, ": an extension of vLLM's. Remove it, or send null or 1."),
+        ("length_penalty", 1.1, ": beam search is not built. Remove it, or send null or 1."),
         ("reasoning_effort", "low", 'or send null or "none".'),
-        ("response_format", {"type": "json_object"}, 'or send null, {"type":"text"} or a value that asks'),
-        ("logprobs", True, "or send null or false."),
+        ("modalities", ["audio"], 'or send null, ["text"] or a value that asks'),
         ("top_logprobs", 3, "or send null or 0."),
         ("skip_special_tokens", False, "or send null or true."),
         ("prompt_logprobs", 1, "Remove it, or send null."),
@@ -69,11 +78,11 @@ def test_a_refusal_says_why_and_what_is_accepted_instead(name, value, says):
     assert says in caught.value.message
 
 
-@pytest.mark.parametrize("field", REFUSED, ids=lambda field: field.name)
-def test_what_a_refusal_offers_is_accepted(field):
+@pytest.mark.parametrize(("field", "table"), REFUSED, ids=lambda each: getattr(each, "name", ""))
+def test_what_a_refusal_offers_is_accepted(field, table):
     offered = [json.loads(value) for value in field.special()]
     for value in [*offered, *(NOTHING if field.takes_nothing else ())]:
-        assert screen({field.name: value}) == []
+        assert screen_by({field.name: value}, table) == []
     assert "accepted" not in field.note, "a note is the reason; what is accepted follows from it"
 
 
@@ -84,22 +93,15 @@ def test_fields_that_change_nothing_are_ignored_without_a_word(name):
 
 def test_rule_38_unknown_names_are_returned_with_their_path():
     assert screen({"a": 1, "model": "m", "b": None}) == ["a", "b"]
-    assert screen({"x": 1}, MESSAGE_FIELDS, path="messages[3].") == ["messages[3].x"]
+    assert screen_by({"x": 1}, MESSAGE_FIELDS, path="messages[3].") == ["messages[3].x"]
 
 
 def test_nothing_that_reaches_for_the_server_is_known():
     for name in ("api_base", "base_url", "user_config", "callbacks", "extra_body"):
-        assert name not in FIELDS
+        assert all(name not in table for table in TABLES)
 
 
-def test_the_reference_page_says_what_happens_to_too_large_a_maximum_and_to_headers():
-    page = " ".join(markdown().split())
-    assert "is lowered to that, not refused" in page
-    assert "the `finish_reason` `length`" in page
-    assert "`Idempotency-Key` is too" in page
-
-
-def test_the_reference_page_is_the_table():
-    assert REFERENCE.read_text() == markdown()
-    for name in FIELDS:
-        assert f"| `{name}` |" in markdown()
+def test_every_supported_field_says_what_it_takes():
+    for table in TABLES:
+        for field in table.values():
+            assert bool(field.schema) == (field.kind is Kind.SUPPORTED), field.name

@@ -73,6 +73,23 @@ async def test_a_head_that_is_too_large_gets_431(connect, request_):
     assert "connection: close" in head
 
 
+async def test_what_is_refused_unread_links_to_its_explanation_where_the_address_is_known(
+    connect, gateway
+):
+    gateway.settings = replace(gateway.settings, public_url="https://llm.example.org")
+    client = await connect()
+    await client.send(b"nonsense\r\n\r\n")
+    _, _, body = split(await client.rest())
+    assert body["error"]["doc_url"] == "https://llm.example.org/docs/errors/invalid_http"
+
+
+async def test_options_of_the_server_itself_is_no_path(connect):
+    client = await connect()
+    await client.send(b"OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    status, _, body = split(await client.rest())
+    assert (status, body["error"]["code"]) == (404, "not_found")
+
+
 async def test_a_head_that_does_not_arrive_gets_408(connect, gateway):
     gateway.settings = replace(gateway.settings, header_seconds=0.05)
     client = await connect()
@@ -381,6 +398,7 @@ async def test_a_client_that_reads_no_refusal_is_cut_off(deaf, gateway):
     await client.send(b"nonsense\r\n\r\n")
     await asyncio.sleep(0.05)
     await asyncio.wait_for(server.stop(), 5)
+    assert server.open_answers == 0
 
 
 async def test_a_client_that_reads_no_whole_answer_is_cut_off_and_its_call_is_complete(

@@ -5,7 +5,8 @@ import signal
 
 import pytest
 
-from forebay.gateway.serve import PortUnavailable, bind
+from forebay.gateway import GatewaySettings
+from forebay.gateway.serve import PortUnavailable, bind, with_address
 
 
 def test_a_taken_port_is_said_with_its_number_and_flag():
@@ -33,6 +34,18 @@ async def test_port_0_is_a_free_one_and_the_listener_knows_it(listener):
     one, other = await listener(), await listener()
     assert one.port != other.port
     assert one.base_url == f"http://127.0.0.1:{one.port}"
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [("127.0.0.1", "http://127.0.0.1:{port}"), ("0.0.0.0", ""), ("::1", "http://[::1]:{port}")],
+)
+def test_a_server_on_one_address_knows_it_and_one_on_all_does_not(host, address):
+    with bind(host, 0, flag="--port") as bound:
+        known = with_address(GatewaySettings(), bound)
+        assert known.public_url == address.format(port=bound.getsockname()[1])
+        told = GatewaySettings(public_url="https://llm.example.org")
+        assert with_address(told, bound) == told
 
 
 @pytest.fixture

@@ -4,10 +4,18 @@ import json
 
 import pytest
 
-from forebay.gateway.schema import WireError, wire_usage
-from forebay.gateway.sse import COMMENT, DONE, ChunkWriter, StreamHead, encode_text, error_event
+from forebay.core.delta import TokenLogprob
+from forebay.gateway.schema import Head, WireError, wire_usage
+from forebay.gateway.sse import (
+    COMMENT,
+    DONE,
+    ChatChunks,
+    CompletionChunks,
+    encode_text,
+    error_event,
+)
 
-HEAD = StreamHead("chatcmpl-1", 5, 'quote"d\u2028', "default", "fp_1")
+HEAD = Head("chatcmpl-1", 5, 'quote"d\u2028', "default", "fp_1")
 TEXTS = [
     "",
     "a",
@@ -28,16 +36,18 @@ def test_rule_24_text_is_exact_json_without_anything_that_splits_lines(text):
     assert len(encoded.decode().splitlines()) == 1
 
 
+@pytest.mark.parametrize("shape", [ChatChunks, CompletionChunks])
 @pytest.mark.parametrize("include_usage", [True, False])
-def test_spliced_bytes_are_the_json_that_they_stand_for(include_usage):
-    writer = ChunkWriter(HEAD, include_usage=include_usage)
+def test_spliced_bytes_are_the_json_that_they_stand_for(include_usage, shape):
+    writer = shape(HEAD, include_usage=include_usage)
     usage = wire_usage(1, 2)
+    chat = shape is ChatChunks
     choices = [
-        writer.role(0),
+        writer.begin(0) if chat else writer.nothing(0),
         writer.content(1, "hé"),
         writer.nothing(0),
         writer.finish(0, "stop"),
-        writer.content(0, "x", usage),
+        writer.content(0, "x", (), usage),
         writer.usage(usage),
     ]
     chunks = [json.loads(event.removeprefix(b"data: ")) for event in choices]
@@ -48,9 +58,36 @@ def test_spliced_bytes_are_the_json_that_they_stand_for(include_usage):
     assert [("usage" in chunk) for chunk in chunks] == [include_usage] * 4 + [True, True]
     assert [len(chunk["choices"]) for chunk in chunks] == [1] * 5 + [0]
     assert chunks[1]["choices"][0]["index"] == 1
-    assert chunks[1]["choices"][0]["delta"] == {"content": "hé"}
+    assert chunks[1]["choices"][0].get("delta", {"content": "hé"}) == {"content": "hé"}
+    assert chunks[1]["choices"][0].get("text", "hé") == "hé"
+    assert [c["choices"][0]["logprobs"] for c in chunks[:5]] == [None] * 5
+    assert chunks[0]["object"] == ("chat.completion.chunk" if chat else "text_completion")
     assert chunks[3]["choices"][0]["finish_reason"] == "stop"
     assert chunks[4]["usage"]["total_tokens"] == 3
+
+
+LOGPROBS = [TokenLogprob("h\u2028".encode(), -0.5), TokenLogprob(b"\xc3", float("-inf"))]
+
+
+def test_rule_42_logprobs_of_chat_have_text_bytes_and_no_alternatives():
+    event = ChatChunks(HEAD, include_usage=False).content(0, "h\u2028", LOGPROBS)
+    assert len(event.decode().splitlines()) == 2
+    (choice,) = json.loads(event[6:])["choices"]
+    assert choice["logprobs"]["refusal"] is None
+    assert choice["logprobs"]["content"] == [
+        {"token": "h\u2028", "logprob": -0.5, "bytes": [104, 226, 128, 168], "top_logprobs": []},
+        {"token": "\ufffd", "logprob": -9999.0, "bytes": [195], "top_logprobs": []},
+    ]
+
+
+def test_rule_42_logprobs_of_completions_have_offsets_that_go_on_over_chunks():
+    writer = CompletionChunks(HEAD, include_usage=False)
+    chunks = [json.loads(writer.content(choice, "x", LOGPROBS)[6:]) for choice in (0, 0, 1)]
+    shown = [chunk["choices"][0]["logprobs"] for chunk in chunks]
+    assert shown[0]["tokens"] == ["h\u2028", "\ufffd"]
+    assert shown[0]["token_logprobs"] == [-0.5, -9999.0]
+    assert [each["text_offset"] for each in shown] == [[0, 2], [2, 5], [0, 2]]
+    assert all(each["top_logprobs"] is None for each in shown)
 
 
 def test_rule_17_an_error_is_a_data_event():

@@ -5,8 +5,9 @@ import pytest
 from forebay.core.call import Message
 from forebay.core.errors import ForebayError, InvalidRequest, UnsupportedParameter
 from forebay.core.job import Lane
-from forebay.gateway.fields import FIELDS, Kind
-from forebay.gateway.request import parse
+from forebay.gateway.chat_fields import CHAT_FIELDS
+from forebay.gateway.chat_request import parse_chat as parse
+from forebay.gateway.fields import Kind
 
 USER = {"role": "user", "content": "Hi"}
 
@@ -90,7 +91,7 @@ def test_rule_36_both_names_of_the_maximum_count_and_the_smaller_wins(fields, li
 
 
 def test_rule_37_an_explicit_null_is_absent_for_every_optional_field():
-    nulls = {name: None for name in FIELDS if name not in ("model", "messages")}
+    nulls = {name: None for name in CHAT_FIELDS if name not in ("model", "messages")}
     assert parse(body(**nulls)) == parse(body())
 
 
@@ -104,6 +105,24 @@ def test_rule_43_every_number_has_its_range():
     assert request.sampling.temperature == 2.0
     assert request.sampling.seed == -(2**63)
     assert parse(body(seed=2**63 - 1, temperature=0.0)).sampling.temperature == 0.0
+
+
+def test_rule_39_what_is_accepted_reaches_the_call():
+    request = parse(
+        body(
+            n=3,
+            logprobs=True,
+            top_logprobs=0,
+            presence_penalty=-1,
+            frequency_penalty=0.5,
+            repetition_penalty=1.2,
+            response_format={"type": "json_object"},
+        )
+    )
+    wish = request.sampling
+    assert (request.choices, wish.logprobs, wish.json_schema) == (3, True, '{"type":"object"}')
+    penalties = (wish.presence_penalty, wish.frequency_penalty, wish.repetition_penalty)
+    assert penalties == (-1.0, 0.5, 1.2)
 
 
 def test_rule_44_fields_that_name_people_and_stores_are_accepted():
@@ -155,6 +174,7 @@ def test_stop_is_a_string_or_a_few(stop, read):
          "invalid_type"),
         ({"n": 0}, "n", "integer_below_min_value"),
         ({"n": -1}, "n", "integer_below_min_value"),
+        ({"n": 9}, "n", "integer_above_max_value"),
         ({"n": True}, "n", "invalid_type"),
         ({"n": "2"}, "n", "invalid_type"),
         ({"max_tokens": 0}, "max_tokens", "integer_below_min_value"),
@@ -170,7 +190,7 @@ def test_stop_is_a_string_or_a_few(stop, read):
         ({"temperature": 10**400}, "temperature", "decimal_above_max_value"),
         ({"top_p": 0}, "top_p", "decimal_below_min_value"),
         ({"top_p": 1.01}, "top_p", "decimal_above_max_value"),
-        ({"top_k": 0}, "top_k", "integer_below_min_value"),
+        ({"top_k": -2}, "top_k", "integer_below_min_value"),
         ({"seed": 2**63}, "seed", "integer_above_max_value"),
         ({"seed": -(2**63) - 1}, "seed", "integer_below_min_value"),
         ({"seed": 1.5}, "seed", "invalid_type"),
@@ -181,6 +201,12 @@ def test_stop_is_a_string_or_a_few(stop, read):
         ({"stop": ["a", None]}, "stop[1]", "invalid_type"),
         ({"stop": ["x" * 257]}, "stop[0]", "string_above_max_length"),
         ({"ignore_eos": "yes"}, "ignore_eos", "invalid_type"),
+        ({"presence_penalty": 2.1}, "presence_penalty", "decimal_above_max_value"),
+        ({"frequency_penalty": -2.1}, "frequency_penalty", "decimal_below_min_value"),
+        ({"repetition_penalty": 0}, "repetition_penalty", "decimal_below_min_value"),
+        ({"repetition_penalty": 2.5}, "repetition_penalty", "decimal_above_max_value"),
+        ({"logprobs": 1}, "logprobs", "invalid_type"),
+        ({"response_format": "json"}, "response_format", "invalid_type"),
         ({"service_tier": "gold"}, "service_tier", "invalid_value"),
         ({"service_tier": 1}, "service_tier", "invalid_type"),
         ({"service_tier": []}, "service_tier", "invalid_type"),
@@ -208,7 +234,6 @@ def test_an_empty_string_is_answered_with_what_can_be_sent_instead():
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"n": 2}, "n"),
         ({"tools": [{}]}, "tools"),
         ({"messages": [{**USER, "tool_calls": [{}]}]}, "messages[0].tool_calls"),
         ({"messages": [{**USER, "audio": {"id": "x"}}]}, "messages[0].audio"),
@@ -222,8 +247,8 @@ def test_what_is_not_built_is_refused_by_its_path(fields, param):
 
 def test_every_supported_field_is_checked():
     """A field that is called supported but never read would be accepted and ignored."""
-    for field in FIELDS.values():
+    for field in CHAT_FIELDS.values():
         if field.kind is Kind.SUPPORTED and field.name != "stream_options":
             with pytest.raises(ForebayError) as caught:
                 parse(body(**{field.name: {"wrong": "type"}}))
-            assert caught.value.param == field.name
+            assert str(caught.value.param).startswith(field.name)

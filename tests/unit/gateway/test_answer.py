@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from forebay.core.delta import FinishReason
+from forebay.core.delta import FinishReason, TokenLogprob
 from forebay.core.errors import (
     ContextLengthExceeded,
     EngineFailed,
@@ -16,8 +16,9 @@ from forebay.core.errors import (
     QueueDeadline,
     RateLimited,
 )
-from forebay.core.event import Failed
+from forebay.core.event import Delta, Failed, Finished
 from forebay.core.job import Lane
+from forebay.core.usage import Usage
 from forebay.gateway import KeepAlive
 
 USAGE = {"stream_options": {"include_usage": True}}
@@ -123,7 +124,7 @@ async def test_rule_07_stream_options_without_stream_is_ignored(gateway, streame
     gateway.script("a")
     answer = await gateway.chat({**streamed, "stream_options": {"include_usage": "what", "x": 1}})
     assert answer.status == 200
-    assert "x-forebay-ignored" not in answer.headers
+    assert answer.headers["x-forebay-ignored"] == "stream_options"
 
 
 async def test_rule_08_the_first_chunk_has_the_role_and_empty_content(gateway):
@@ -442,7 +443,7 @@ async def test_the_key_is_checked_before_the_body_is_read(gateway):
 
 
 async def test_refusals_are_counted_by_code_and_failures_in_the_queue_are_not(gateway, events):
-    await gateway.chat({"n": 2})
+    await gateway.chat({"tools": [{}]})
     gateway.script(InsufficientQuota())
     await gateway.stream()
     gateway.script(events.admitted(), Failed(1, 1, QueueDeadline()))
@@ -538,3 +539,74 @@ async def test_answers_are_valid_json_of_the_expected_keys(gateway):
     assert body["object"] == "chat.completion"
     assert body["choices"][0]["index"] == 0
     assert body["choices"][0]["logprobs"] is None
+
+
+def answers(*choices):
+    """Deltas of several choices, one token each, and their end."""
+    deltas = [Delta(i + 2, 1, choice, (i,), text) for i, (choice, text) in enumerate(choices)]
+    reasons = (FinishReason.STOP, FinishReason.LENGTH, FinishReason.STOP)
+    usage = Usage(5, len(deltas), finish_reasons=reasons)
+    return [*deltas, Finished(len(deltas) + 2, 1, usage, 17, reasons)]
+
+
+THREE = ((1, "b1"), (0, "a1"), (1, "b2"), (1, "b3"))
+
+
+async def test_rule_25_choices_are_apart_and_the_prompt_is_counted_once(gateway, events):
+    gateway.script(events.admitted(), *answers(*THREE))
+    answer = (await gateway.chat({"n": 3, "temperature": 1})).json()
+    assert gateway.call.choices == 3
+    assert [c["index"] for c in answer["choices"]] == [0, 1, 2]
+    assert [c["message"]["content"] for c in answer["choices"]] == ["a1", "b1b2b3", ""]
+    assert [c["finish_reason"] for c in answer["choices"]] == ["stop", "length", "stop"]
+    assert (answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"]) == (5, 4)
+
+
+async def test_rule_9_10_25_each_choice_of_a_stream_has_one_role_and_one_end(gateway, events):
+    gateway.script(events.admitted(), *answers(*THREE))
+    chunks = (await gateway.stream({"n": 3, "temperature": 1, **USAGE})).chunks()
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
+    for index, (text, reason) in enumerate([("a1", "stop"), ("b1b2b3", "length"), ("", "stop")]):
+        mine = [choice for choice in choices if choice["index"] == index]
+        assert [c["delta"].get("role") for c in mine] == ["assistant"] + [None] * (len(mine) - 1)
+        assert "".join(c["delta"].get("content", "") for c in mine) == text
+        assert [c["finish_reason"] for c in mine] == [None] * (len(mine) - 1) + [reason]
+        assert mine[-1]["delta"] == {}
+    assert chunks[-1]["usage"]["completion_tokens"] == 4
+
+
+async def test_rule_42_logprobs_are_beside_the_text_of_their_tokens(gateway, events):
+    first = Delta(2, 1, 0, (1,), "a", (TokenLogprob(b"a", -0.25),))
+    held = Delta(3, 1, 0, (2,), "")
+    last = Delta(4, 1, 0, (3,), "bc", (TokenLogprob(b"b", -0.5), TokenLogprob(b"c", -1.0)))
+    usage = Usage(5, 3, finish_reasons=(FinishReason.STOP,))
+    end = Finished(5, 1, usage, 17, (FinishReason.STOP,))
+    gateway.script(events.admitted(), first, held, last, end)
+    chunks = (await gateway.stream({"logprobs": True})).chunks()
+    shown = [c["choices"][0]["logprobs"] for c in chunks]
+    tokens = [[each["token"] for each in one["content"]] for one in shown if one is not None]
+    assert tokens == [["a"], ["b", "c"]]
+    gateway.pipeline.calls.clear()
+    whole = (await gateway.chat({"logprobs": True})).json()["choices"][0]["logprobs"]
+    assert [each["logprob"] for each in whole["content"]] == [-0.25, -0.5, -1.0]
+
+
+async def test_an_answer_without_logprobs_says_null_and_an_empty_one_with_them_says_none(
+    gateway, events
+):
+    end = Finished(2, 1, Usage(5, 0, finish_reasons=(FinishReason.STOP,)), 9, (FinishReason.STOP,))
+    gateway.script(events.admitted(), end)
+    assert (await gateway.chat()).json()["choices"][0]["logprobs"] is None
+    answer = await gateway.chat({"logprobs": True})
+    assert answer.json()["choices"][0]["logprobs"] == {"content": [], "refusal": None}
+
+
+async def test_rule_7_strict_clients_are_told_what_would_be_ignored(gateway):
+    gateway.script("x")
+    body = {"stream_options": {"include_usage": True}, "metadata": {"a": "b"}, "colour": "red"}
+    assert (await gateway.chat(body)).headers["x-forebay-ignored"] == "colour, stream_options"
+    answer = await gateway.chat(body, headers={"x-forebay-strict": "true"})
+    assert (answer.status, answer.error["code"]) == (400, "unknown_parameter")
+    assert "colour, stream_options" in answer.error["message"]
+    fine = await gateway.chat({"metadata": {}}, headers={"x-forebay-strict": "true"})
+    assert fine.status == 200

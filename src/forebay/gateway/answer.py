@@ -1,0 +1,399 @@
+"""One HTTP request becomes one call, its events become the answer, for every endpoint that generates.
+
+Not streamed: the events are collected and one JSON body is sent; every failure is a plain HTTP
+error. Streamed: the status line leaves with the first delta, or after `first_byte_seconds` of
+waiting in the queue. Until then a failure is a plain HTTP error too; afterwards it is an event in
+the stream, and `[DONE]` still ends it.
+
+Each request has its own task, the relay, which iterates the pipeline and sends; and one watcher
+(`watch.py`), which notices a client that leaves and does what is due by the clock. Cost per chunk:
+one step of the pipeline, one splice of bytes, one send (shared by chunks that are ready together).
+
+Not here: what a call goes through (`forebay.pipeline`), what requests and answers of one endpoint
+look like (a `Shape`: `chat.py`, `completions.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from starlette.types import Receive, Scope, Send
+
+from forebay.core.call import Call, Route
+from forebay.core.delta import TokenLogprob
+from forebay.core.errors import ForebayError, InternalError, Signal
+from forebay.core.event import Admitted, CallEvent, Delta, Failed, Finished
+from forebay.core.money import format_usd
+from forebay.gateway.auth import bearer
+from forebay.gateway.body import ClientGone, decode_object, read_body
+from forebay.gateway.errors import Headers, refusal
+from forebay.gateway.report import report_refusal, report_unhandled
+from forebay.gateway.request import ApiRequest, asks_to_be_strict, require_nothing_ignored
+from forebay.gateway.respond import Responder, request_id
+from forebay.gateway.schema import TIERS, Head, WireUsage, settled_usage, wire_usage
+from forebay.gateway.services import GatewaySettings, KeepAlive, Services
+from forebay.gateway.sse import COMMENT, DONE, HEADERS, ChunkWriter, error_event
+from forebay.gateway.watch import ClientWatch
+
+# x-forebay-ignored stays small whatever is sent.
+_NAMES_SHOWN, _NAME_CHARACTERS = 20, 64
+_UNSAFE_IN_HEADER = re.compile(r"[^A-Za-z0-9_.\[\]-]")
+
+
+@dataclass(slots=True)
+class Output:
+    """All of one choice. `finish_reason` is OpenAI's word."""
+
+    texts: list[str] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    finish_reason: str = ""
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+
+class Shape(Protocol):
+    """How one endpoint's requests are read and its answers are written."""
+
+    id_prefix: str
+
+    def parse(self, body: Mapping[str, Any]) -> ApiRequest:
+        """Check every field. Raises InvalidRequest, UnsupportedParameter."""
+
+    def whole(
+        self, head: Head, outputs: Sequence[Output], usage: WireUsage, *, logprobs: bool
+    ) -> object:
+        """The body of a call that is not streamed."""
+
+    def writer(self, head: Head, *, include_usage: bool) -> ChunkWriter:
+        """What renders the chunks of one stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One request with all that answering it takes."""
+
+    scope: Scope
+    receive: Receive
+    send: Send
+    shape: Shape
+    request: ApiRequest
+    call: Call
+    services: Services
+    settings: GatewaySettings
+    responder: Responder
+
+    def head(self, route: Route) -> Head:
+        """What whole answers and chunks have in common. The id is OpenAI's kind, made from ours, so
+        that either finds the other in a log."""
+        return Head(
+            id=self.shape.id_prefix + self.call.id.removeprefix("req_"),
+            created=int(self.services.clock.now()),
+            model=self.request.model,
+            service_tier=TIERS[route.lane],
+            system_fingerprint=route.fingerprint,
+        )
+
+    def headers(self, route: Route) -> Headers:
+        """What only we say about an answer."""
+        headers = [(b"x-forebay-model", route.model.encode())]
+        if self.request.ignored:
+            headers.append((b"x-forebay-ignored", _ignored_header(self.request.ignored)))
+        return headers
+
+
+class Generation:
+    """The ASGI callable of an endpoint that generates. Any number of requests at once."""
+
+    def __init__(
+        self, shape: Shape, services: Services, settings: GatewaySettings, responder: Responder
+    ) -> None:
+        self._shape = shape
+        self._services = services
+        self._settings = settings
+        self._responder = responder
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        services = self._services
+        answer: StreamedAnswer | WholeAnswer | None = None
+        try:
+            principal = await services.pipeline.enter(bearer(scope["headers"]))  # ① ②
+            body = decode_object(await read_body(scope, receive, self._settings))
+            request = self._shape.parse(body)
+            if asks_to_be_strict(scope["headers"]):
+                require_nothing_ignored(request)
+            if request.ignored:
+                services.metrics.unknown_fields.inc(len(request.ignored))
+            call = Call(
+                id=request_id(scope),
+                principal=principal,
+                model=request.model,
+                lane=request.lane,
+                streamed=request.streamed,
+                messages=request.messages,
+                prompt=request.prompt,
+                max_output_tokens=request.max_output_tokens,
+                choices=request.choices,
+                sampling=request.sampling,
+            )
+            exchange = Exchange(
+                scope,
+                receive,
+                send,
+                self._shape,
+                request,
+                call,
+                services,
+                self._settings,
+                self._responder,
+            )
+            answer = (StreamedAnswer if request.streamed else WholeAnswer)(exchange)
+            with services.metrics.open_calls.track_inprogress():
+                await answer.run()
+        except ClientGone:
+            return
+        except ForebayError as error:
+            if answer is None or not answer.admitted:
+                report_refusal(services.metrics, error, request_id(scope))
+            raise
+
+
+class WholeAnswer:
+    """Collects a call's output and sends it as one body."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._x = exchange
+        self._route: Route | None = None
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the call got as far as the queue."""
+        return self._route is not None
+
+    async def run(self) -> None:
+        """Answer, or raise what the client is to be told; returns quietly if it has left."""
+        x = self._x
+        outputs = [Output() for _ in range(x.call.choices)]
+        ending: Finished | Failed | None = None
+        watch = ClientWatch(x.receive, x.services.spawn)
+        async with watch, aclosing(x.services.pipeline.run(x.call)) as bunches:
+            async for event in _each(bunches):
+                if isinstance(event, Delta):
+                    outputs[event.choice].texts.append(event.text)
+                    outputs[event.choice].logprobs.extend(event.logprobs)
+                elif isinstance(event, Admitted):
+                    self._route = event.route
+                elif isinstance(event, Finished):
+                    ending = event
+                    watch.finished = True
+                    await self._send(event, outputs)
+                elif isinstance(event, Failed):
+                    ending = event
+        if isinstance(ending, Failed):
+            raise ending.error
+        if ending is None and not watch.gone:
+            raise InternalError
+
+    async def _send(self, event: Finished, outputs: Sequence[Output]) -> None:
+        x, route = self._x, self._route
+        if route is None:
+            raise InternalError
+        for output, reason in zip(outputs, _reasons(event), strict=True):
+            output.finish_reason = reason
+        usage, logprobs = settled_usage(event.usage), x.request.sampling.logprobs
+        answer = x.shape.whole(x.head(route), outputs, usage, logprobs=logprobs)
+        cost = (b"x-forebay-cost-usd", format_usd(event.amount_nanos).encode())
+        await x.responder.json(x.scope, x.send, answer, headers=[cost, *x.headers(route)])
+
+
+class StreamedAnswer:
+    """Relays a call's events as server-sent events.
+
+    The relay and the watcher's duties both send; the lock keeps the status line before all else
+    and chunks whole. Whoever sends first opens the stream.
+    """
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._x = exchange
+        self._loop = asyncio.get_running_loop()
+        self._lock = asyncio.Lock()
+        self._route: Route | None = None
+        self._writer: ChunkWriter | None = None
+        self._opened = False
+        self._overdue = False
+        self._ended = False
+        self._begun: set[int] = set()
+        self._input_tokens = 0
+        self._output_tokens = 0
+        self._last_sent_at = self._loop.time()
+        self._open_by = self._last_sent_at + exchange.settings.first_byte_seconds
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the call got as far as the queue."""
+        return self._route is not None
+
+    async def run(self) -> None:
+        """Answer; raises what the client is to be told as long as nothing has been sent."""
+        x = self._x
+        self._watch = ClientWatch(
+            x.receive,
+            x.services.spawn,
+            duty=self._duty,
+            first_due=min(self._open_by, self._last_sent_at + x.settings.keep_alive_seconds),
+        )
+        try:
+            async with self._watch, aclosing(x.services.pipeline.run(x.call)) as bunches:
+                async for bunch in bunches:
+                    await self._relay(bunch)
+            if not self._ended and not self._watch.gone:
+                raise InternalError
+        except Exception as fault:
+            if not self._opened:
+                raise
+            await self._fail(fault)
+
+    async def _relay(self, bunch: Sequence[CallEvent]) -> None:
+        """What was ready together leaves together, in one send."""
+        out: list[bytes] = []
+        for event in bunch:
+            if isinstance(event, Delta):
+                self._delta(event, out)
+            elif isinstance(event, Admitted):
+                await self._admit(event)
+            elif isinstance(event, Finished):
+                self._finish(event, out)
+                await self._end(b"".join(out))
+                return
+            elif isinstance(event, Failed):
+                if out and self._opened:
+                    await self._write(b"".join(out))
+                raise event.error
+        if out:
+            await self._write(b"".join(out))
+
+    async def _admit(self, event: Admitted) -> None:
+        x, route = self._x, event.route
+        self._route = route
+        self._input_tokens = event.input_tokens
+        self._writer = x.shape.writer(x.head(route), include_usage=x.request.include_usage)
+        if self._overdue:
+            async with self._lock:
+                await self._open()
+
+    def _delta(self, event: Delta, out: list[bytes]) -> None:
+        self._output_tokens += len(event.token_ids)
+        writer = self._begin(event.choice, out)
+        if event.text or event.logprobs:
+            running = self._running()
+            out.append(writer.content(event.choice, event.text, event.logprobs, running))
+
+    def _begin(self, choice: int, out: list[bytes]) -> ChunkWriter:
+        """The first chunk of a choice, where its endpoint has one."""
+        writer = self._writer
+        if writer is None:
+            raise InternalError
+        if choice not in self._begun:
+            self._begun.add(choice)
+            out.append(writer.begin(choice, self._running()))
+        return writer
+
+    def _finish(self, event: Finished, out: list[bytes]) -> None:
+        for choice, reason in enumerate(_reasons(event)):
+            writer = self._begin(choice, out)
+            out.append(writer.finish(choice, reason, self._running()))
+        if self._x.request.include_usage:
+            out.append(writer.usage(settled_usage(event.usage)))
+
+    def _running(self) -> WireUsage | None:
+        if not self._x.request.running_usage:
+            return None
+        return wire_usage(self._input_tokens, self._output_tokens)
+
+    async def _fail(self, fault: Exception) -> None:
+        """End an open stream with an error event, unless its real end was already sent."""
+        x = self._x
+        error = fault
+        if not isinstance(fault, ForebayError) or isinstance(fault, Signal):
+            report_unhandled(fault, request_id(x.scope))
+            error = InternalError()
+        if not self._ended and isinstance(error, ForebayError):
+            seen = refusal(error, request_id(x.scope), x.settings.public_url)
+            await self._end(error_event(seen.body))
+
+    async def _write(self, data: bytes) -> None:
+        if not data:
+            return  # nothing that this endpoint shows
+        async with self._lock:
+            if not self._opened:
+                await self._open()
+            self._last_sent_at = self._loop.time()
+            await self._x.send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def _end(self, data: bytes) -> None:
+        self._watch.finished = self._ended = True
+        async with self._lock:
+            if not self._opened:
+                await self._open()
+            last = {"type": "http.response.body", "body": data + DONE, "more_body": False}
+            await self._x.send(last)
+
+    async def _open(self) -> None:
+        """Send the status line. The lock is held, the call admitted."""
+        x, route = self._x, self._route
+        assert route is not None
+        self._opened = True
+        self._last_sent_at = self._loop.time()
+        await x.responder.start(x.scope, x.send, 200, [*HEADERS, *x.headers(route)])
+
+    async def _duty(self) -> float | None:
+        """What the watcher does between events: open a waiting stream, keep a silent one alive."""
+        settings, now = self._x.settings, self._loop.time()
+        if not self._opened:
+            if now < self._open_by:
+                return self._open_by
+            self._overdue = True  # not admitted yet: then `_admit` opens
+            if self.admitted:
+                async with self._lock:
+                    if not self._opened:
+                        await self._open()
+            return now + settings.keep_alive_seconds
+        due = self._last_sent_at + settings.keep_alive_seconds
+        if now < due:
+            return due
+        if not self._lock.locked():  # else what waits for the client will be the sign
+            await self._sign_of_life()
+        return self._loop.time() + settings.keep_alive_seconds
+
+    async def _sign_of_life(self) -> None:
+        settings, writer = self._x.settings, self._writer
+        if settings.keep_alive is not KeepAlive.OFF and not self._ended and writer is not None:
+            chunk = settings.keep_alive is KeepAlive.CHUNK and self._begun
+            await self._write(writer.nothing(min(self._begun)) if chunk else COMMENT)
+
+
+async def _each(bunches: AsyncIterator[list[CallEvent]]) -> AsyncIterator[CallEvent]:
+    async for bunch in bunches:
+        for event in bunch:
+            yield event
+
+
+def _reasons(event: Finished) -> list[str]:
+    """Why each choice ended. A made-up reason would be a lie, so a missing one is our fault."""
+    reasons = [reason.value for reason in event.finish_reasons if reason is not None]
+    if not reasons or len(reasons) < len(event.finish_reasons):
+        raise InternalError
+    return reasons
+
+
+def _ignored_header(names: Sequence[str]) -> bytes:
+    shown = [_UNSAFE_IN_HEADER.sub("?", name[:_NAME_CHARACTERS]) for name in names[:_NAMES_SHOWN]]
+    if len(names) > _NAMES_SHOWN:
+        shown.append(f"+{len(names) - _NAMES_SHOWN}")
+    return ", ".join(shown).encode()

@@ -1,0 +1,242 @@
+"""The error reference: every code with all that a client sees of it, and what to do about it.
+
+`page()` is docs/reference/errors.md, and what the server shows at /docs/errors; `article` is one
+code's part of it, at /docs/errors/{code}. A test compares the file, and asks for a remedy for every
+code of the table.
+
+Not here: which error has which code (`errors.py`), the endpoints (`docs.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from forebay.core.errors import (
+    ForebayError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotAllowed,
+    OverloadError,
+    RateLimited,
+    StoreUnavailable,
+)
+from forebay.gateway.errors import (
+    INVALID_REQUEST_CODES,
+    NOT_ALLOWED_CODES,
+    OTHER_ANSWERS,
+    TABLE,
+    Row,
+)
+
+_RETRY = "`retry-after`, `retry-after-ms`"
+_RANGE = "Send a value inside the range that the message names; `param` is its place."
+
+# What to do, in the order of the page.
+REMEDIES = {
+    "unsupported_parameter": (
+        "Leave out the field that `param` names, or ask for what is served: GET "
+        "/docs/compatibility lists all fields."
+    ),
+    "context_length_exceeded": (
+        "Shorten the prompt, drop old messages, or ask for fewer output tokens: the message has "
+        "the model's limit and how much this prompt takes of it."
+    ),
+    "invalid_api_key": (
+        "Send the key in the header `Authorization: Bearer fbk_live_…`, once. A key that is "
+        "unknown, expired or revoked stays so: ask the operator for a new one "
+        "(`forebay keys create`)."
+    ),
+    "model_not_found": (
+        "Use an `id` or alias of `GET /v1/models`, which lists what this key may use."
+    ),
+    "not_found": (
+        "Compare the address: an OpenAI client's base URL is this server's address + `/v1`. "
+        "The message names the endpoints that there are."
+    ),
+    "method_not_allowed": "Use a method of the header `allow`.",
+    "request_timeout": (
+        "Send the request again; the connection is closed. If it happens often, something between "
+        "client and server is slow, or the client opens connections without using them."
+    ),
+    "client_too_slow": (
+        "Read the stream as it comes, without waiting for anything else between events. What was "
+        "generated until then is charged."
+    ),
+    "request_too_large": (
+        "Send fewer or shorter messages. The message has the limit (the operator's setting "
+        "`gateway.max_body_bytes`); it also holds for what a compressed body inflates to."
+    ),
+    "insufficient_quota": (
+        "Do not retry: waiting does not help until the budget's month ends. Ask for fewer output "
+        "tokens (`max_completion_tokens`), which lowers what the call can cost at most, or have "
+        "the budget raised (`forebay budgets set`)."
+    ),
+    "rate_limit_exceeded": (
+        "Wait as long as `retry-after` says (OpenAI's SDKs do it themselves), and have fewer "
+        "calls open at once. With `x-should-retry: false` waiting does not help."
+    ),
+    "overloaded": (
+        "Wait as long as `retry-after` says and try again; nothing was charged. The lane `flex` "
+        "(`service_tier`) may wait longer before it is refused."
+    ),
+    "queue_full": "Wait as long as `retry-after` says and try again; nothing was charged.",
+    "queue_deadline": (
+        "Wait as long as `retry-after` says and try again; nothing was charged. The lane `flex` "
+        "(`service_tier`) may wait longer."
+    ),
+    "server_shutdown": (
+        "Try again after `retry-after`: another server, or this one once it is back, will answer."
+    ),
+    "engine_error": (
+        "Try again; nothing was charged. If the same call fails every time, tell the operator its "
+        "request id."
+    ),
+    "engine_timeout": (
+        "Try again; nothing was charged. If it goes on, tell the operator the request id."
+    ),
+    "store_unavailable": "Try again after `retry-after`; nothing was charged.",
+    "internal_error": (
+        "Try again; nothing was charged. Tell the operator the request id: the log has the cause "
+        "under it."
+    ),
+    "invalid_json": (
+        "Build the body with a JSON library: no trailing commas, single quotes or NaN, every key "
+        "once, and less nesting and fewer values than the limits above."
+    ),
+    "invalid_unicode": (
+        "Encode the body as UTF-8, and cut texts between characters, never inside a pair of "
+        "surrogates."
+    ),
+    "unsupported_content_encoding": (
+        "Compress with gzip (`Content-Encoding: gzip`), or send the body as it is."
+    ),
+    "invalid_encoding": (
+        "Compress the whole body once, with gzip's header and checksum and nothing after them; "
+        "or leave out `Content-Encoding` if it is not compressed."
+    ),
+    "invalid_type": "Send the JSON type that the message names at the place that `param` names.",
+    "invalid_value": "Send one of the values that the message names.",
+    "missing_required_parameter": "Add the field that `param` names.",
+    "unsupported_value": (
+        "Send another value, or leave out the field that `param` names: the message says what is "
+        "served."
+    ),
+    "unknown_parameter": "Remove the fields that the message names, or the header.",
+    "invalid_schema": (
+        "Change what stands at the place that `param` names: GET /docs/compatibility says what can "
+        "be enforced. Generated schemas often need a `pattern` or a `format` taken out: in Pydantic "
+        "with a field of a plainer type, in zod with `z.string()`."
+    ),
+    "unsupported_endpoint": "Use a server that has such a model; the message names what is here.",
+    "integer_below_min_value": _RANGE,
+    "integer_above_max_value": _RANGE,
+    "decimal_below_min_value": _RANGE,
+    "decimal_above_max_value": _RANGE,
+    "string_below_min_length": "Send text at the place that `param` names, or leave it out.",
+    "string_above_max_length": "Send less text there: the message has the limit.",
+    "empty_array": "Send at least one element, or leave the field out where it is optional.",
+    "array_above_max_length": "Send fewer elements: the message has the limit.",
+    "not_allowed": "Use a key that may, or ask the operator for the permission.",
+    "lane_not_allowed": (
+        "Ask for another `service_tier`, or leave it out; or have the organisation's plan or the "
+        "key's lanes changed."
+    ),
+    "plan_not_configured": (
+        "Only the operator can help: the setting `plans` lacks the plan that the key's "
+        "organisation has."
+    ),
+    "invalid_http": (
+        "Send HTTP/1.1, without TLS unless a proxy in front speaks it. The connection is closed."
+    ),
+    "request_head_too_large": (
+        "Send fewer or shorter headers, or a shorter address (settings `gateway.max_header_bytes` "
+        "and `gateway.max_headers`). The connection is closed."
+    ),
+    "not_ready": "Send calls to another server, and ask this one again after `retry-after`.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One way in which a code is answered. Several kinds of error may share a code."""
+
+    status: int
+    code: str
+    type: str
+    headers: str
+    meaning: str
+
+
+def looks() -> Iterator[Look]:
+    """All of them, in the order of the page."""
+    own: dict[type[ForebayError], dict[str, str]] = {
+        InvalidRequest: INVALID_REQUEST_CODES,
+        NotAllowed: NOT_ALLOWED_CODES,
+    }
+    for kind, row in TABLE.items():
+        headers = ", ".join(_headers(kind, row)) or "–"
+        meanings = own.get(kind, {row.code: (kind.__doc__ or "").strip().split("\n")[0]})
+        for code, meaning in meanings.items():
+            yield Look(row.status, code, row.type, headers, meaning)
+    for status, code, type_, headers, meaning in OTHER_ANSWERS:
+        yield Look(status, code, type_, headers, meaning)
+
+
+def codes() -> tuple[str, ...]:
+    """Every code once."""
+    return tuple(dict.fromkeys(look.code for look in looks()))
+
+
+def page() -> str:
+    """The whole reference."""
+    lines = [
+        "# Errors",
+        "",
+        "Every answer that is not a success, and every error inside a stream, has the body",
+        '`{"error": {"message": …, "type": …, "param": …, "code": …, "doc_url": …}}`. The message',
+        "ends with the request id, which is also in the header `x-request-id`. Match on `code`, not",
+        "on the text. `param` is the path of the value that is wrong (such as",
+        "`messages[2].content[0].type`), or null. `doc_url` leads to what the running server says",
+        "about the code; it is absent where the server does not know its own address (setting",
+        "`gateway.public_url`).",
+        "",
+        "After the first byte of a stream the same object arrives as an event, followed by",
+        "`data: [DONE]`; such a stream has no `finish_reason`, and costs nothing unless its client",
+        "was too slow to read it.",
+        "",
+        "| HTTP | code | type | headers | meaning |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {each.status} | [`{each.code}`](#{each.code}) | `{each.type}` | {each.headers} "
+        f"| {each.meaning} |"
+        for each in looks()
+    ]
+    for code in codes():
+        lines += ["", f"## {code}", "", *_explained(code)]
+    return "\n".join([*lines, ""])
+
+
+def article(code: str) -> str:
+    """One code's page."""
+    return "\n".join([f"# {code}", "", *_explained(code), ""])
+
+
+def _explained(code: str) -> Iterator[str]:
+    for each in looks():
+        if each.code == code:
+            headers = "" if each.headers == "–" else f", with {each.headers}"
+            yield f"- HTTP {each.status}, type `{each.type}`{headers}: {each.meaning}"
+    yield from ("", f"What to do: {REMEDIES[code]}")
+
+
+def _headers(kind: type[ForebayError], row: Row) -> Iterator[str]:
+    for name, value in row.headers:
+        yield f"`{name.decode()}: {value.decode()}`"
+    if issubclass(kind, OverloadError | StoreUnavailable):
+        yield _RETRY
+    elif issubclass(kind, RateLimited):
+        yield f"{_RETRY}; or `x-should-retry: false`"
+    elif kind is MethodNotAllowed:
+        yield "`allow`"
