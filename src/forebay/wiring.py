@@ -30,16 +30,16 @@ from forebay.catalog.fetch import Weights, fetch, find
 from forebay.catalog.static import StaticCatalog
 from forebay.config import Settings
 from forebay.core.money import Price
-from forebay.engine import Engine
 from forebay.engine.process import ChildEngine
 from forebay.engine.settings import EngineSettings
 from forebay.gateway.app import build_admin, build_public
 from forebay.gateway.control import ControlServer
-from forebay.gateway.serve import Listener, bind
+from forebay.gateway.serve import Listener, bind, with_address
 from forebay.gateway.services import Readiness, Services
 from forebay.ledger.sqlite import SqliteLedger
 from forebay.migrations import open_database
 from forebay.observe import Metrics, get_logger
+from forebay.pipeline.activity import Activity
 from forebay.pipeline.administration import Administration, Desk, KeyRequest
 from forebay.pipeline.gauges import gauge_forever
 from forebay.pipeline.interactive import InteractivePipeline
@@ -130,7 +130,7 @@ async def open_desk(settings: Settings) -> AsyncIterator[Administration]:
     async with AsyncExitStack() as stack:
         _own(settings.data_dir, stack)
         ground = await _open_ground(settings, stack)
-        yield _administration(settings, ground, [], _no_server)
+        yield _administration(settings, ground, None)
 
 
 async def serve(settings: Settings, *, watcher: Watcher, stop: Stop) -> Farewell:
@@ -149,12 +149,12 @@ async def serve(settings: Settings, *, watcher: Watcher, stop: Stop) -> Farewell
         ground = await _open_ground(settings, stack)
         plant = await _build_plant(settings, ground, watcher, stack)
         services = plant.services(settings)
-        ids, gateway = ground.ids, settings.gateway
+        ids, gateway = ground.ids, with_address(settings.gateway, public)
         listeners = [
             Listener(build_public(services, gateway), public, settings=gateway, ids=ids),
-            Listener(build_admin(services), admin, settings=gateway, ids=ids),
+            Listener(build_admin(services, gateway), admin, settings=gateway, ids=ids),
         ]
-        administration = _administration(settings, ground, plant.engines, plant.status)
+        administration = _administration(settings, ground, plant)
         control = ControlServer(settings.data_dir / "control.sock", administration)
         await plant.keeper.take_over()
         await _cli_key(settings, administration)
@@ -223,6 +223,7 @@ class Plant:
         self.stopping = False
         self.urls: tuple[str, ...] = ()  # of the API and of metrics, once both listen
         self._models = [model.id for model in settings.models]
+        self.activity = Activity(rooms, self.pipeline, self._models)
         self._ids = ground.ids
 
     def add(self, model: ModelSettings, engine: ChildEngine) -> None:
@@ -238,6 +239,7 @@ class Plant:
             (self.pipeline.beat_forever(), "beat"),
             (self.pipeline.be_present_forever(), "presence"),
             (self.keeper.run(), "keeper"),
+            (self.activity.sample_forever(), "activity"),
             (
                 gauge_forever(self.rooms, dict(zip(self._models, self.engines, strict=True))),
                 "gauges",
@@ -291,11 +293,7 @@ class Plant:
                 }
                 for model, engine in zip(self._models, self.engines, strict=True)
             ],
-            "waiting": {
-                model: sum(depth.waiting for depth in depths.values())
-                for model in self._models
-                for depths in [await self.rooms.queue.depths(model)]
-            },
+            "waiting": await self.activity.waiting(),
         }
 
 
@@ -444,17 +442,16 @@ def _catalog(settings: Settings, ground: Ground) -> StaticCatalog:
     return StaticCatalog(settings.models, ground.prices, engine_versions=versions)
 
 
-def _administration(
-    settings: Settings, ground: Ground, engines: Sequence[Engine], status: Any
-) -> Administration:
+def _administration(settings: Settings, ground: Ground, plant: Plant | None) -> Administration:
     return Administration(
         Desk(
             tenancy=ground.tenancy,
             ledger=ground.ledger,
             books=ground.ledger,
-            engines=engines,
+            engines=plant.engines if plant else (),
             models=lambda: describe_models(settings, ground.prices),
-            status=status,
+            status=plant.status if plant else _no_server,
+            activity=plant.activity.look if plant else _no_server,
             clock=ground.clock,
             ids=ground.ids,
         )

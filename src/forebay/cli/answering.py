@@ -94,7 +94,7 @@ async def answer(
     reading = Reading(clock.monotonic())
     async with _answered(target, "POST", "/chat/completions", request) as response:
         call_id = response.headers.get("x-request-id", "")
-        async for chunk in _chunks(response):
+        async for chunk in chunks(response):
             if piece := take(reading, chunk, clock.monotonic()):
                 show(piece)
     return finish(reading, call_id)
@@ -146,7 +146,7 @@ def finish(reading: Reading, call_id: str) -> Answer:
     )
 
 
-async def _chunks(response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
+async def chunks(response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
     """The JSON of each event; comments and everything else of SSE are passed over."""
     async for line in response.content:
         if not line.startswith(b"data:"):

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from forebay import __version__
-from forebay.cli import budgets, chat, doctor, keys, models, up, usage
+from forebay.cli import budgets, chat, demo, doctor, keys, models, top, up, usage
 from forebay.cli.failure import explain
 from forebay.core.wording import plain
 
@@ -51,6 +51,8 @@ def build() -> typer.Typer:
     app.add_typer(budgets.build(), name="budgets")
     app.command("usage")(usage.usage)
     app.add_typer(models.build(), name="models")
+    app.command("top")(top.top)
+    app.add_typer(demo.build(), name="demo")
     app.command("doctor")(doctor.doctor)
     return app
 

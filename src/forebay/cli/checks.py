@@ -111,7 +111,7 @@ def server(settings: Settings, status: Status) -> Iterator[Finding]:
             f"{counted(engine['restarts'], 'restart')}, {engine['running']} running, "
             f"{status['waiting'][engine['model']]} waiting)"
         )
-        if engine["state"] != "ready":
+        if engine["state"] not in ("ready", "renewing"):
             yield Finding("engine", "wrong", text, "see `engine_died` in the server's log")
         elif engine["restarts"]:
             yield Finding("engine", "warning", text, "see `engine_died` in the server's log")
@@ -266,6 +266,17 @@ def choices(settings: Settings) -> Iterator[Finding]:
         if not _is_loopback(host):
             remedy = "put a proxy with TLS in front of it, and listen on 127.0.0.1"
             yield Finding("settings", "warning", f"{name} is {host}: {risk}", remedy)
+
+
+def continuation(settings: Settings) -> Iterator[Finding]:
+    """Which calls outlive their engine (E8)."""
+    names = ", ".join(model.id for model in settings.models)
+    yield Finding(
+        "continuation",
+        "ok",
+        f"calls of {names} go on after preemption or an engine's failure, but for those with a seed "
+        "and a temperature above 0, penalties, logprobs, a JSON response_format or n above 1",
+    )
 
 
 def _is_loopback(host: str) -> bool:

@@ -55,6 +55,7 @@ async def _examine(settings: Settings) -> list[Finding]:
         *checks.disk(settings),
         *checks.permissions(settings),
         *checks.choices(settings),
+        *checks.continuation(settings),
     ]
 
 

@@ -8,7 +8,7 @@ Not here: how a verb travels (`forebay.gateway.control`), its wording on a termi
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from forebay.tenancy import KeyInfo, KeySpec, ProjectInfo, Tenancy, make_key
 
 DEFAULT = "default"
 GROUPS = ("key", "project", "organisation", "model", "day")
+DAY_SECONDS = 86_400
 MAX_DAYS = 36_500  # a hundred years: what is later is a slip
 # Ids end in random hexadecimal digits: six of them tell 4,000 keys apart, if not always.
 LEAST_ENDING = 6
@@ -57,6 +58,7 @@ class Desk:
     engines: Sequence[Engine]
     models: Callable[[], list[dict[str, Any]]]
     status: Callable[[], Awaitable[dict[str, Any]]]
+    activity: Callable[[], Awaitable[dict[str, Any]]]
     clock: Clock
     ids: IdSource
 
@@ -107,7 +109,7 @@ class Administration:
             organisation=request.organisation,
             project=request.project,
             created_at=now,
-            expires_at=None if days is None else now + days * 86_400,
+            expires_at=None if days is None else now + days * DAY_SECONDS,
             models=None if request.models is None else self._model_ids(request.models),
             lanes=None if request.lanes is None else frozenset(map(_lane, request.lanes)),
             calls_per_minute=request.calls_per_minute,
@@ -238,6 +240,27 @@ class Administration:
     async def status(self) -> dict[str, Any]:
         """What `forebay doctor` shows of a running server."""
         return await self._desk.status()
+
+    async def activity(self) -> dict[str, Any]:
+        """What `forebay top` shows: what the server is doing now, by names, and what it earns.
+
+        `spent_today_usd` is that of the calls that began today (UTC).
+        """
+        desk = self._desk
+        doing = await desk.activity()
+        names = await self._names("project") or {}
+        calls = [_named_project(call, names) for call in doing.pop("calls", [])]
+        per_hour = format_usd(doing.pop("nanos_per_hour", 0))
+        now = desk.clock.now()
+        today = UsageQuery(since=now - now % DAY_SECONDS)
+        spent = sum(each.amount_nanos for each in await desk.books.totals(today, by="model"))
+        money = {"spent_today_usd": format_usd(spent), "usd_per_hour": per_hour}
+        return {**doing, **money, "calls": calls}
+
+
+def _named_project(call: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    project_id = call["project_id"]
+    return {**call, "project": names.get(project_id, project_id)}
 
 
 def _budget(text: str | None) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from forebay.core.job import Lane
 from forebay.core.usage import Outcome, UsageRow
 from forebay.observe import Metrics, canonical, get_logger
+from forebay.pipeline.recent import RecentCalls
 
 
 class PoolMetrics:
@@ -33,10 +34,12 @@ class Reporter:
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
         self.log = get_logger("forebay.pipeline")
+        self.recent = RecentCalls()
         self._of_pools: dict[tuple[str, Lane], PoolMetrics] = {}
 
     def resolved(self, row: UsageRow) -> None:
         """Count and log the end of one call."""
+        self.recent.add(row)
         usage, timings = row.usage, row.timings
         of_pool = self._metrics_of(row.model, row.lane)
         of_pool.calls[row.outcome].inc()

@@ -44,6 +44,7 @@ def test_a_server_is_described_with_its_engines(settings):
     assert levels(checks.server(settings, engine(restarts=1))) == ["ok", "warning"]
     assert "1 restart, " in list(checks.server(settings, engine(restarts=1)))[1].text
     assert levels(checks.server(settings, engine(state="restarting"))) == ["ok", "wrong"]
+    assert levels(checks.server(settings, engine(state="renewing"))) == ["ok", "ok"]
     other = checks.server(settings, {**STATUS, "version": "0.0.1"})
     assert levels(other) == ["ok", "warning", "ok"]
     assert levels(checks.server(settings, None)) == ["ok"]
@@ -168,6 +169,13 @@ def test_free_space_is_measured_where_the_directory_will_be(settings, monkeypatc
     full = type("Usage", (), {"free": 5 << 20})
     monkeypatch.setattr(checks.shutil, "disk_usage", lambda _: full)
     assert levels(checks.disk(settings)) == ["wrong", "wrong"]
+
+
+def test_e8_it_says_which_calls_go_on_when_their_engine_fails(settings):
+    (finding,) = checks.continuation(settings)
+    assert finding.level == "ok"
+    for excepted in ("seed", "penalties", "logprobs", "JSON", "n above 1"):
+        assert excepted in finding.text
 
 
 def test_risky_choices_are_warned_about(settings):

@@ -35,17 +35,23 @@ def clock() -> FakeClock:
 def desk(clock: FakeClock) -> Desk:
     ids = CountingIds()
     ledger = MemoryLedger(clock)
+    tenancy = MemoryTenancy(clock=clock, ids=ids, plans=plans_by_name([]), pepper=bytes(32))
 
     async def status() -> dict[str, Any]:
         return {}
 
+    async def activity() -> dict[str, Any]:
+        projects = [info.scopes.project_id for info in await tenancy.projects()]
+        return {"calls": [{"project_id": each} for each in projects], "nanos_per_hour": 1_500_000}
+
     return Desk(
-        tenancy=MemoryTenancy(clock=clock, ids=ids, plans=plans_by_name([]), pepper=bytes(32)),
+        tenancy=tenancy,
         ledger=ledger,
         books=ledger,
         engines=(),
         models=lambda: MODELS,
         status=status,
+        activity=activity,
         clock=clock,
         ids=ids,
     )
@@ -275,3 +281,18 @@ async def test_usage_of_a_key_that_is_not_known_any_more_has_no_name(desk):
     assert (row["key_name"], row["key_redacted"]) == ("", "")
     [total] = await restored.usage_totals("organisation")
     assert total["name"] == ""
+
+
+# -- activity
+
+
+async def test_activity_names_projects_and_says_what_today_cost(administration, desk, clock):
+    key = await administration.create_key(KeyRequest(organisation="acme", project="web"))
+    for number in range(2):
+        hold = await desk.ledger.hold(await ask(desk, key["id"], f"req_{number}"))
+        await desk.ledger.settle(hold.id, 1, Bill(Usage(1, 1 + number)))
+        clock.advance(DAY_SECONDS * (1 - number))
+    seen = await administration.activity()
+    assert [call["project"] for call in seen["calls"]] == ["acme/web"]
+    assert (seen["spent_today_usd"], seen["usd_per_hour"]) == ("2.00", "0.0015")
+    assert key["key"] not in str(seen)
