@@ -4,10 +4,10 @@ BIN := .venv/bin
 FOREBAY_DATA_DIR ?= ./data
 ARGS ?=
 
-.PHONY: help install up test check bench golden docs lock clean
+.PHONY: help install up test test-clients conformance fuzz check bench golden docs lock clean
 
 help: ## show these targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 install: ## everything to work on Forebay, into .venv
 	@tools/install requirements-dev.lock
@@ -18,6 +18,15 @@ up: ## run Forebay here with a real model (make up ARGS="-p 9000")
 
 test: install ## all tests: unit, contract, golden, simulation, end to end
 	@$(BIN)/python -m pytest -q $(ARGS)
+
+test-clients: install ## other people's clients against the real model (some: ARGS="-k light")
+	@$(BIN)/python -m pytest -q tests/clients $(ARGS)
+
+conformance: install fuzz ## suites that others wrote, against us; each ends with one JSON line
+	@$(BIN)/python -m tools.conformance.openai_python
+
+fuzz: install ## made-up requests against our OpenAPI document (300 s; ARGS="--seconds 60")
+	@$(BIN)/python -m tools.conformance.schemathesis $(ARGS)
 
 check: install ## lint, types, import rules, dead code, unused dependencies, tidy and docs tests
 	@$(BIN)/ruff check .
@@ -35,11 +44,13 @@ golden: install ## rewrite the golden files; review the diff like an API change
 	@FOREBAY_GOLDEN=1 $(BIN)/python -m pytest -q tests/unit/gateway tests/golden
 
 docs: install ## rewrite the generated pages of docs/reference
-	@$(BIN)/python tools/docs.py
+	@$(BIN)/python -m tools.docs
 
 lock: install ## resolve the lock files anew
 	@$(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --group build pyproject.toml -o requirements.lock
 	@$(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --group build --group dev pyproject.toml -o requirements-dev.lock
+	@for each in tests/clients/*.in tools/conformance/*.in; do $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header $$each -o $${each%.in}.lock || exit 1; done
+	@npm install --silent --package-lock-only --prefix tests/clients/node
 
 clean: ## remove what these targets made, but not ./data
 	@rm -rf .venv dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
