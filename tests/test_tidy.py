@@ -40,7 +40,7 @@ MANY_PARAMETERS = {
     "cli/up.py:up": 7,
     "cli/usage.py:usage": 8,
 }
-LONG_TESTS = {"tests/e2e/test_cli.py": 741, "tests/unit/gateway/test_chat.py": 540}
+LONG_TESTS = {"tests/e2e/test_cli.py": 741, "tests/unit/gateway/test_answer.py": 629}
 # Source that has no test of its own name in tests/unit, and what tests it instead.
 TESTED_ELSEWHERE = {
     # A contract and its implementations: its suite.
@@ -74,14 +74,22 @@ TESTED_ELSEWHERE = {
     "pipeline/worker.py": "simulation/test_faults.py",
     "pipeline/report.py": "unit/pipeline/test_resolve.py",
     # Vocabulary, settings: plain data, tested with who uses them.
-    "core/call.py": "unit/gateway/test_request.py",
+    "core/call.py": "unit/gateway/test_chat_request.py",
     "core/clock.py": "unit/testing/test_clock.py",
     "core/delta.py": "contract/test_engine.py",
     "core/errors.py": "unit/gateway/test_errors.py",
     "core/event.py": "contract/test_stream.py",
     "core/hold.py": "contract/test_ledger_twins.py",
     "core/principal.py": "contract/test_admission.py",
+    "core/schema_checks.py": "unit/core/test_json_schema.py",
+    "core/schema_formats.py": "unit/engine/test_grammar.py",
+    "core/schema_nodes.py": "unit/core/test_json_schema.py",
     "core/usage.py": "contract/test_ledger_twins.py",
+    "gateway/chat.py": "unit/gateway/test_answer.py",
+    "gateway/chat_fields.py": "unit/gateway/test_fields.py",
+    "gateway/completion_fields.py": "unit/gateway/test_fields.py",
+    "gateway/read.py": "unit/gateway/test_chat_request.py",
+    "gateway/request.py": "unit/gateway/test_chat_request.py",
     "engine/settings.py": "unit/engine/test_frames.py",
     "tenancy/settings.py": "unit/test_config.py",
     "observe/log.py": "test_docs.py",
@@ -90,11 +98,16 @@ TESTED_ELSEWHERE = {
     "catalog/contract.py": "unit/catalog/test_static.py",
     "catalog/describe.py": "e2e/test_cli.py",
     "cli/app.py": "e2e/test_cli.py",
+    "cli/demo_phase.py": "e2e/test_demo.py",
     "cli/doctor.py": "e2e/test_cli.py",
+    "cli/top.py": "e2e/test_top.py",
     "migrations/versions/0001_tenancy.py": "unit/migrations/test_database.py",
     "tokens/program.py": "unit/tokens/test_template.py",
     "tokens/sentinel.py": "unit/tokens/test_template.py",
     # What tests are made of.
+    "testing/ebnf.py": "unit/engine/test_grammar.py",
+    "testing/plans.py": "simulation/test_crash.py",
+    "testing/schemas.py": "unit/engine/test_grammar.py",
     "testing/flaky.py": "simulation/test_faults.py",
     "testing/loop.py": "simulation/test_crash.py",
     "testing/rawhttp.py": "e2e/test_cancellation.py",
