@@ -70,6 +70,12 @@ _KEYWORDS = frozenset(("type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref
 )
 
 
+# Where subschemas stand: by name, one, or several in a row.
+_NAMED = frozenset(("properties", "$defs", "definitions"))
+_SINGLE = frozenset(("items", "additionalProperties"))
+_SEVERAL = frozenset(("anyOf", "oneOf", "allOf", "prefixItems"))
+
+
 def read(schema: Any, *, path: str) -> Schema:
     """The nodes of a decoded schema; `path` is where it stands in the request.
 
@@ -94,12 +100,12 @@ def without_annotations(schema: Any) -> Any:
         return schema
     kept: dict[str, Any] = {}
     for name, value in schema.items():
-        if name in ("properties", "$defs", "definitions") and isinstance(value, dict):
+        if name in _NAMED and isinstance(value, dict):
             kept[name] = {key: without_annotations(below) for key, below in value.items()}
-        elif name in ("anyOf", "oneOf", "allOf", "prefixItems") and isinstance(value, list):
+        elif name in _SEVERAL and isinstance(value, list):
             kept[name] = [without_annotations(below) for below in value]
         elif name in _KEYWORDS:
-            kept[name] = value if name in ("enum", "const") else without_annotations(value)
+            kept[name] = without_annotations(value) if name in _SINGLE else value
     return kept
 
 
@@ -180,13 +186,18 @@ class _Reader:
         return Ref(name)
 
     def _look_up(self, name: str, path: str) -> Any:
-        """What a JSON pointer (RFC 6901) in fragment form finds in the schema."""
+        """The subschema that a JSON pointer (RFC 6901) in fragment form leads to, by way of others."""
         found: Any = self._schema
-        for part in name.split("/")[1:]:
-            key = part.replace("~1", "/").replace("~0", "~")
-            if not isinstance(found, dict) or key not in found:
-                raise _invalid(path, f"{name[:64]!r} leads nowhere in the schema")
-            found = found[key]
+        parts = iter(name.split("/")[1:])
+        for part in parts:
+            keys = [part, next(parts, "")] if part in _NAMED else [part]
+            if part not in _NAMED | _SINGLE:
+                raise _invalid(path, f"{name[:64]!r} does not lead to a subschema")
+            for key in keys:
+                key = key.replace("~1", "/").replace("~0", "~")
+                if not isinstance(found, dict) or key not in found:
+                    raise _invalid(path, f"{name[:64]!r} leads nowhere in the schema")
+                found = found[key]
         return found
 
     def _of_several(self, name: str, options: Any, path: str, depth: int) -> Node:

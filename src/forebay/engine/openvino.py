@@ -139,7 +139,7 @@ class OpenVinoStepper(Stepper):
                 handle = self._pipe.add_request(
                     work.sequence, openvino.Tensor([work.prompt_ids]), self._config(work)
                 )
-            except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+            except Exception as error:  # whatever it is, it is about this request alone
                 refused.append(Output(work.sequence, 0, fault=f"refused: {error}"))
             else:
                 self._running[work.sequence] = _Sequence(work, handle)

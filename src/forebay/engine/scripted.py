@@ -23,6 +23,7 @@ from collections import deque
 
 from forebay.core.clock import Clock
 from forebay.core.delta import EngineLimits, EngineRequest, EngineSignals, FinishReason
+from forebay.core.errors import InvalidRequest
 from forebay.engine.contract import Engine
 from forebay.engine.frames import Output, Submit
 from forebay.engine.journal import Journal
@@ -87,7 +88,7 @@ class ScriptedStepper(Stepper):
             directive = self._scripted.directive
             performance = Performance(work.prompt_ids, directive, work.json_schema)
             sequence = _Sequence(work, performance)
-        except ValueError as error:
+        except (ValueError, InvalidRequest) as error:
             self._refused.append(Output(work.sequence, 0, fault=str(error)))
         else:
             self._waiting.append(sequence)

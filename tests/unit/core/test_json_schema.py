@@ -145,6 +145,9 @@ def test_definitions_are_read_when_something_refers_to_them():
         ({"anyOf": [{}], "type": "string"}, "schema.type", "beside anyOf"),
         ({"$ref": "#/$defs/x"}, "schema.$ref", "leads nowhere"),
         ({"items": {"anyOf": [{"$ref": "#/$defs/x"}]}}, "schema.items.anyOf[0].$ref", "nowhere"),
+        ({"$ref": "#/default/x", "default": {"x": {}}}, "schema.$ref", "not lead to a subschema"),
+        ({"$ref": "#/$defs"}, "schema.$ref", "leads nowhere"),
+        ({"$ref": "#/$defs/a/b", "$defs": {"a": {"b": {}}}}, "schema.$ref", "not lead to a sub"),
         ({"$ref": "https://example.org/x"}, "schema.$ref", "must name a definition"),
         ({"$ref": "#/$defs/x", "type": "null", "$defs": {"x": {}}}, "schema.type", "beside $ref"),
         ({"properties": []}, "schema.properties", "object of schemas"),
@@ -253,6 +256,17 @@ def test_alternatives_with_a_constant_each_are_told_apart_also_behind_references
     assert root(schema) == AnyOf((Ref("#/$defs/cat"), Ref("#/$defs/dog")))
     dog["properties"]["kind"]["const"] = "cat"
     assert "two alternatives" in refusal(schema).message
+
+
+def test_references_may_lead_through_other_subschemas():
+    leaf = {"type": "array", "items": {"type": "null", "title": "t"}}
+    schema = {
+        "properties": {"title": leaf, "b": {"$ref": "#/properties/title/items"}},
+        "required": ["b"],
+    }
+    for each in (schema, without_annotations(schema)):
+        found = read(each, path="schema").definitions
+        assert found["#/properties/title/items"] == Literal(("null",))
 
 
 def test_a_name_with_a_tilde_or_slash_is_found_by_its_pointer():

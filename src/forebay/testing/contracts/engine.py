@@ -279,6 +279,17 @@ async def test_json_is_a_document_of_its_schema_and_ends_by_itself(
             assert len(ids_of(deltas)) == 96
 
 
+async def test_a_schema_that_should_never_have_come_so_far_is_that_requests_fault_alone(
+    engine: Engine, prompt: Prompter
+) -> None:
+    bystander = asyncio.ensure_future(collect(engine, ask(prompt("bystander"), 24)))
+    for schema in ('{"type":"nonsense"}', '{"$ref":"#/$defs/gone"}', "not JSON"):
+        request = EngineRequest("req_2", prompt("bad"), 8, Sampling(json_schema=schema))
+        with pytest.raises(EngineFault):
+            await collect(engine, request)
+    assert len(ids_of(await bystander)) == 24
+
+
 async def test_running_out_of_kv_memory_is_a_fault_and_never_an_end(
     engine: Engine, prompt: Prompter
 ) -> None:
