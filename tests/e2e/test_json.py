@@ -47,7 +47,7 @@ def asking(schema: Any, **more: Any) -> dict[str, Any]:
             "type": "json_schema",
             "json_schema": {"name": "example", "schema": schema, "strict": True},
         },
-        "max_tokens": 600,
+        "max_tokens": 2000,
         **more,
     }
 
@@ -143,9 +143,7 @@ async def until_killed(client: AsyncOpenAI, server: Server) -> tuple[str, openai
     """Kill the engine once something of a document was shown; what was shown, and the error."""
     shown = ""
     try:
-        async for chunk in await client.chat.completions.create(
-            stream=True, **asking(LONG, max_tokens=1000)
-        ):
+        async for chunk in await client.chat.completions.create(stream=True, **asking(LONG)):
             shown += chunk.choices[0].delta.content or ""
             if len(shown) > 50 and (pid := (await engine(server))["pid"]):
                 os.kill(pid, signal.SIGKILL)
@@ -171,7 +169,7 @@ async def test_a_document_is_not_corrupted_by_preemption_or_a_dying_engine(
     async with AsyncOpenAI(
         base_url=crowded.base_url, api_key=crowded.key, max_retries=0, timeout=120
     ) as client:
-        batch = asking(LONG, service_tier="flex", max_tokens=1000)
+        batch = asking(LONG, service_tier="flex")
         documents = [asyncio.ensure_future(answer(client, batch, stream=True)) for _ in range(2)]
         await asyncio.sleep(1.0)
         pressing = [
@@ -197,8 +195,6 @@ async def test_a_document_is_not_corrupted_by_preemption_or_a_dying_engine(
         assert shown.count('"story":') == 1
         failed = next(r for r in crowded.usage() if r["outcome"] == "failed")
         assert failed["amount_nanos"] == 0
-        text, reason = await answer(
-            client, asking(LONG, max_tokens=1000), stream=False
-        )  # a new engine serves
+        text, reason = await answer(client, asking(LONG), stream=False)  # a new engine serves
         assert reason == "stop"
         jsonschema.validate(json.loads(text), LONG)

@@ -33,6 +33,11 @@ class Generation(ABC):
     async def __anext__(self) -> EngineDelta:
         """What the next engine step adds. Submits at the first call. Raises EngineFault."""
 
+    @property
+    @abstractmethod
+    def submitted(self) -> bool:
+        """Whether the engine was given it: if not, it has cost nothing."""
+
     @abstractmethod
     def stop(self) -> None:
         """Stop the engine's work now (E1). Deltas that were received before are still yielded, so

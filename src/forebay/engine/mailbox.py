@@ -65,7 +65,7 @@ class Mail(Generation):
         self.request_id = request.id
         self._items: deque[EngineDelta | EngineFault] = deque()
         self._waiter: asyncio.Future[None] | None = None
-        self._begun = self._stopped = False
+        self._begun = self._stopped = self._submitted = False
         self.live: set[int] = set()
 
     async def __anext__(self) -> EngineDelta:
@@ -79,6 +79,10 @@ class Mail(Generation):
         if isinstance(item, EngineFault):
             raise item
         return item
+
+    @property
+    def submitted(self) -> bool:
+        return self._submitted
 
     def stop(self) -> None:
         self._stopped = True
@@ -100,6 +104,7 @@ class Mail(Generation):
         while not self._stopped and not self._gate.is_open():
             await self._wait(self._gate.waiter())
         if not self._stopped:
+            self._submitted = True
             self._intake.begin(self._request, self)
 
     async def _wait(self, waiter: asyncio.Future[None]) -> None:

@@ -120,6 +120,12 @@ class Run:
         return self.output_tokens > 0
 
     @property
+    def untouched(self) -> bool:
+        """Whether no engine was ever given this job, in this lease or an earlier one."""
+        before = self.job.resume.sequence > 0
+        return not before and not (self.generation is not None and self.generation.submitted)
+
+    @property
     def finished(self) -> bool:
         """Whether every choice has its finish reason."""
         return all(choice.finish_reason is not None for choice in self.choices)

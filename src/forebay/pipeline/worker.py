@@ -274,8 +274,8 @@ class Worker:
         await self._acknowledge(run)  # ⑯
 
     async def _conclude_abandoned(self, run: Run, gone: Abandonment) -> None:
-        """The client left: charge what was received. Its gateway died: what it had read, or nothing.
-        It was our fault that nobody reads: nothing."""
+        """The client left: charge what was received, or nothing if no engine was asked. Its gateway
+        died: what it had read, or nothing. It was our fault that nobody reads: nothing."""
         job, resolve = run.job, self.rooms.resolve
         read = run.output_tokens
         if gone.reason is AbandonReason.OWNER_GONE:
@@ -286,7 +286,8 @@ class Worker:
             await resolve.release(job.id, job.attempt, bill)
         else:
             bill = self._bill(run, Outcome.CANCELLED, gone.reason.value, output_tokens=read)
-            await resolve.settle_later(job.id, job.attempt, bill)
+            verb = resolve.release if run.untouched else resolve.settle_later
+            await verb(job.id, job.attempt, bill)
         await self._acknowledge(run)
 
     async def _conclude_late(self, run: Run) -> None:

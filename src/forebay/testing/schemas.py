@@ -124,7 +124,7 @@ class _Writer:
         match kind:
             case "string":
                 low = random.choice((0, 0, 1, 3, 17))
-                high = low + random.choice((0, 1, 5, 12, 40, 300))
+                high = low + random.choice((0, 1, 5, 12, 40, 100))
                 return {"type": "string", "minLength": low, "maxLength": high}
             case "integer" | "number":
                 return {"type": kind, **self._range(kind)}

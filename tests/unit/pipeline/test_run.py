@@ -446,3 +446,19 @@ def test_half_a_character_keeps_its_log_probability_until_it_is_whole() -> None:
     assert (first and first.text, tokens(first)) == ("", [])
     second = run.accept(EngineDelta(0, (0xA9,), logprobs=(-0.2,)), 1.0)
     assert (second and second.text, tokens(second)) == ("é", [(b"\xc3", -0.1), (b"\xa9", -0.2)])
+
+
+# -- who was asked
+
+
+def test_a_run_is_untouched_until_an_engine_is_given_its_job() -> None:
+    """Whose client leaves before that pays nothing."""
+    asked = type("Asked", (), {"submitted": False})()
+    run = run_of()
+    assert run.untouched
+    run.generation = asked  # type: ignore[assignment]
+    assert run.untouched
+    asked.submitted = True
+    assert not run.untouched
+    returned = run_of(replace(JOB, resume=Resume(sequence=1)))
+    assert not returned.untouched

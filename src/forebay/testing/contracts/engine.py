@@ -219,6 +219,10 @@ async def test_nothing_is_submitted_before_the_first_step_is_asked_for(
     generation = engine.generate(ask(prompt("never read"), 8))
     await asyncio.sleep(0.02)
     assert engine.signals() == EngineSignals(0, 0, 0.0)
+    assert not generation.submitted
+    async with aclosing(engine.generate(ask(prompt("read"), 8))) as other:
+        await first(other)
+        assert other.submitted
     await generation.aclose()
     await generation.aclose()
     assert await anext(generation, None) is None
