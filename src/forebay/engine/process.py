@@ -153,8 +153,10 @@ class ChildEngine(Engine):
 
     async def _renew(self, child: _Child) -> None:
         """Wait for a moment without calls, unless it grows on and on; then exchange it."""
-        while self._intake.open and self._growth_bytes(child) < 2 * self._settings.max_growth_bytes:
-            await asyncio.wait([self._spawn(self._intake.drained(), name="idle")], timeout=1.0)
+        idle = self._spawn(self._intake.drained(), name="engine-idle")
+        most_bytes = 2 * self._settings.max_growth_bytes
+        while self._child is child and not idle.done() and self._growth_bytes(child) < most_bytes:
+            await asyncio.wait([idle], timeout=1.0)
         async with self._isolating:
             _log.info("engine_renewed", pid=child.process.pid, schemas=len(child.schemas))
             await self._exchange(child)

@@ -20,8 +20,9 @@ Invariants
   from then on.
 - Q8 Within a lane the flow with the smallest weighted virtual counter goes first (`fairness.py`);
   with `order: arrival`, a setting to compare with, the flow of the oldest waiting job does.
-- Q9 No lease is refused while the fair choice among the asked lanes fits `kv_tokens`; what does not
-  fit now is not overtaken: slots drain until it fits.
+- Q9 No lease is refused while the fair choice among the asked lanes fits `kv_tokens` and, with a
+  slot for each of its choices, `slots`; what does not fit now is not overtaken: slots drain until
+  it fits.
 
 Not here: what a worker does with its free slots, and preemption (`forebay.scheduler`). Events on
 their way back (`forebay.stream`). Money (`forebay.ledger`).
