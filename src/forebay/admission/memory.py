@@ -39,7 +39,7 @@ class MemoryAdmission(Admission):
         self._rates: dict[str, ServiceRate] = {}
 
     async def knock(self, principal: Principal) -> None:
-        limit = principal.calls_per_minute
+        limit = principal.key_limits.requests_per_minute
         if limit is None:
             return
         key_id, now = principal.scopes.key_id, int(self._clock.monotonic() * 1_000_000)

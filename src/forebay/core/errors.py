@@ -8,14 +8,17 @@
         ModelNotFound, NotFound                                                    404
         MethodNotAllowed                                                           405
         RequestTimeout, ClientTooSlow                                              408
+        IdempotencyKeyInUse                                                        409
         RequestTooLarge                                                            413
+        IdempotencyKeyReused                                                       422
         InsufficientQuota, RateLimited, TooManyOpenCalls, FlowFull                 429
       OverloadError    we cannot serve this now; waiting helps                    503
         Overloaded, LaneFull, QueueDeadline, ShuttingDown
       ServiceError     our fault; alarms; costs nothing                           5xx
         EngineFailed, EngineTimeout, StoreUnavailable, InternalError
       Signal           between rooms and the corridor; never reaches a client
-        LeaseLost, ReaderGone, StreamGap, StaleAttempt, AlreadyResolved, UnknownHold, EngineFault
+        LeaseLost, ReaderGone, StreamGap, StaleAttempt, AlreadyResolved, UnknownHold, KeyClaimed,
+        EngineFault
 
 The class docstring is the default message. HTTP status, type and code are the gateway's business
 (`forebay.gateway.errors`); a test asserts that every leaf outside `Signal` stands in its table.
@@ -26,6 +29,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from forebay.core.hold import Remembered
     from forebay.core.usage import UsageRow
 
 
@@ -92,6 +96,14 @@ class RequestTimeout(CallerError):
 
 class ClientTooSlow(CallerError):
     """The client read its stream too slowly; the generation was stopped."""
+
+
+class IdempotencyKeyInUse(CallerError):
+    """A call with this Idempotency-Key is running elsewhere; retry to get its answer."""
+
+
+class IdempotencyKeyReused(CallerError):
+    """This Idempotency-Key was used for another request."""
 
 
 class RequestTooLarge(CallerError):
@@ -196,3 +208,11 @@ class AlreadyResolved(Signal):
     def __init__(self, row: UsageRow) -> None:
         self.row = row
         super().__init__(f"hold {row.call_id} was resolved before: {row.outcome}")
+
+
+class KeyClaimed(Signal):
+    """Another hold has claimed this idempotency key; `remembered` says which (L9)."""
+
+    def __init__(self, remembered: Remembered) -> None:
+        self.remembered = remembered
+        super().__init__(f"the idempotency key is claimed by {remembered.call_id}")

@@ -43,6 +43,30 @@ class Balance:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """An idempotency key, claimed by a hold for its organisation (L9).
+
+    `fingerprint` is the SHA-256 of what was asked; `head` is what a replay of the answer needs
+    besides the answer itself. The ledger looks into neither.
+    """
+
+    key: str
+    fingerprint: bytes
+    head: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A claimed key: whose it is and what was asked. `answer` is None until its call was settled as
+    completed, and then what was kept with that settlement."""
+
+    call_id: str
+    claim: Claim
+    claimed_at: float
+    answer: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
 class HoldRequest:
     """The most a call can cost: H = in·P + out·n·M at the pinned price.
 
@@ -63,6 +87,7 @@ class HoldRequest:
     streamed: bool
     owner: str
     created_at: float
+    claim: Claim | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +103,14 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What a worker asks to have settled for an attempt."""
+    """What a worker asks to have settled for an attempt. `answer` is kept with the settlement of a
+    call that claimed an idempotency key."""
 
     usage: Usage
     outcome: Outcome = Outcome.COMPLETED
     reason: str = ""
     timings: Timings = field(default_factory=Timings)
+    answer: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from forebay.core.job import Lane
@@ -17,17 +18,33 @@ class Scopes(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class RateLimits:
+    """What one scope may use in a stretch of time (A2). None: no limit of its own."""
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    batch_input_tokens_per_day: int | None = None
+
+
+UNLIMITED = RateLimits()
+
+
+@dataclass(frozen=True, slots=True)
 class Principal:
     """An authenticated API key with what it may do.
 
     `weight` is the organisation's plan weight, shared by its active projects (Q8). None in
-    `models` means every model; `calls_per_minute` and `max_output_tokens` None mean no limit of
-    the key's own.
+    `models` means every model. A call has to stay within the limits of its organisation, its
+    project, its project's use of the model (`model_limits`, by model id) and its key, each for
+    itself. `max_output_tokens` is the lowest that any of them allows for one call; None: no limit.
     """
 
     scopes: Scopes
     weight: int
     lanes: frozenset[Lane]
     models: frozenset[str] | None = None
-    calls_per_minute: int | None = None
+    organisation_limits: RateLimits = UNLIMITED
+    project_limits: RateLimits = UNLIMITED
+    key_limits: RateLimits = UNLIMITED
+    model_limits: Mapping[str, RateLimits] = field(default_factory=dict)
     max_output_tokens: int | None = None

@@ -4,8 +4,8 @@ Every error that a client sees is `{"error": {"message", "type", "param", "code"
 response and in a stream alike, and names the request id. A waiting time is given where waiting
 helps (429 of limits, 503); where it does not, `x-should-retry: false` stops SDKs from trying.
 
-Where the server knows what clients call it, `doc_url` says where its code is explained. Nothing
-here answers 409: SDKs retry it, so it is kept for true conflicts, of which there are none yet.
+Where the server knows what clients call it, `doc_url` says where its code is explained. A 409
+is a true conflict that goes away by itself: SDKs retry it.
 
 Not here: what went wrong (`forebay.core.errors`), what to do about it (`manual.py`), sending the
 answer (`respond.py`).
@@ -25,6 +25,8 @@ from forebay.core.errors import (
     EngineTimeout,
     FlowFull,
     ForebayError,
+    IdempotencyKeyInUse,
+    IdempotencyKeyReused,
     InsufficientQuota,
     InternalError,
     InvalidKey,
@@ -81,12 +83,14 @@ TABLE: dict[type[ForebayError], Row] = {
     MethodNotAllowed: Row(405, _CALLER, "method_not_allowed"),
     RequestTimeout: Row(408, _CALLER, "request_timeout", _CLOSE),
     ClientTooSlow: Row(408, _CALLER, "client_too_slow", _NO_RETRY),
+    IdempotencyKeyInUse: Row(409, _CALLER, "idempotency_key_in_use"),
+    IdempotencyKeyReused: Row(422, _CALLER, "idempotency_key_reused", _NO_RETRY),
     RequestTooLarge: Row(413, _CALLER, "request_too_large"),
     InsufficientQuota: Row(429, "insufficient_quota", "insufficient_quota", _NO_RETRY),
     RateLimited: Row(429, _LIMIT, "rate_limit_exceeded"),
     TooManyOpenCalls: Row(429, _LIMIT, "rate_limit_exceeded"),
     FlowFull: Row(429, _LIMIT, "rate_limit_exceeded"),
-    Overloaded: Row(503, _SERVER, "overloaded"),
+    Overloaded: Row(503, _SERVER, "server_is_overloaded"),
     LaneFull: Row(503, _SERVER, "queue_full"),
     QueueDeadline: Row(503, _SERVER, "queue_deadline"),
     ShuttingDown: Row(503, _SERVER, "server_shutdown"),
@@ -191,7 +195,7 @@ def _waiting(error: ForebayError) -> Headers:
     """`retry-after` in whole seconds for everyone, in milliseconds for OpenAI's SDKs."""
     if isinstance(error, OverloadError | RateLimited):
         seconds = error.retry_after_seconds
-    elif isinstance(error, StoreUnavailable):
+    elif isinstance(error, StoreUnavailable | IdempotencyKeyInUse):
         seconds = STORE_RETRY_SECONDS
     else:
         return []

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from forebay.core.errors import (
     ForebayError,
+    IdempotencyKeyInUse,
     InvalidRequest,
     MethodNotAllowed,
     NotAllowed,
@@ -63,6 +64,14 @@ REMEDIES = {
         "Read the stream as it comes, without waiting for anything else between events. What was "
         "generated until then is charged."
     ),
+    "idempotency_key_in_use": (
+        "A call with this key is being answered by another process, or has just lost it. Send the "
+        "same request again after `retry-after`."
+    ),
+    "idempotency_key_reused": (
+        "Send a fresh `Idempotency-Key` with every new request; the same key only with exactly the "
+        "same request, to the same endpoint."
+    ),
     "request_too_large": (
         "Send fewer or shorter messages. The message has the limit (the operator's setting "
         "`gateway.max_body_bytes`); it also holds for what a compressed body inflates to."
@@ -76,7 +85,7 @@ REMEDIES = {
         "Wait as long as `retry-after` says (OpenAI's SDKs do it themselves), and have fewer "
         "calls open at once. With `x-should-retry: false` waiting does not help."
     ),
-    "overloaded": (
+    "server_is_overloaded": (
         "Wait as long as `retry-after` says and try again; nothing was charged. The lane `flex` "
         "(`service_tier`) may wait longer before it is refused."
     ),
@@ -234,7 +243,7 @@ def _explained(code: str) -> Iterator[str]:
 def _headers(kind: type[ForebayError], row: Row) -> Iterator[str]:
     for name, value in row.headers:
         yield f"`{name.decode()}: {value.decode()}`"
-    if issubclass(kind, OverloadError | StoreUnavailable):
+    if issubclass(kind, OverloadError | StoreUnavailable | IdempotencyKeyInUse):
         yield _RETRY
     elif issubclass(kind, RateLimited):
         yield f"{_RETRY}; or `x-should-retry: false`"

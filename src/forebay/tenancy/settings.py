@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from forebay.core.errors import InvalidRequest, NotAllowed
 from forebay.core.job import Lane
-from forebay.core.principal import Principal
+from forebay.core.principal import Principal, RateLimits
 from forebay.tenancy.contract import KeyInfo, KeySpec, Plan
 
 MAX_NAME_CHARACTERS = 100
@@ -83,7 +83,7 @@ def grant(info: KeyInfo, plan_name: str, plans: Mapping[str, Plan]) -> Principal
         weight=plan.weight,
         lanes=plan.lanes if info.lanes is None else info.lanes & plan.lanes,
         models=info.models,
-        calls_per_minute=info.calls_per_minute,
+        key_limits=RateLimits(requests_per_minute=info.calls_per_minute),
         max_output_tokens=info.max_output_tokens,
     )
 

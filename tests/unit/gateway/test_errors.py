@@ -13,6 +13,7 @@ from forebay.catalog.choose import require_lane
 from forebay.core import errors, json_schema
 from forebay.core.errors import (
     ForebayError,
+    IdempotencyKeyInUse,
     InsufficientQuota,
     InternalError,
     InvalidRequest,
@@ -25,7 +26,7 @@ from forebay.core.errors import (
     StoreUnavailable,
 )
 from forebay.core.job import Lane
-from forebay.core.principal import Principal, Scopes
+from forebay.core.principal import Principal, RateLimits, Scopes
 from forebay.gateway import (
     body,
     chat_request,
@@ -113,8 +114,10 @@ def test_rule_57_the_request_id_is_in_the_text():
     assert "(request id: req_7)" in refusal(InternalError(), "req_7").body.message
 
 
-def test_rule_59_nothing_answers_409():
-    assert all(row.status != 409 for row in TABLE.values())
+def test_rule_59_only_a_conflict_that_goes_away_answers_409():
+    conflicts = [kind for kind, row in TABLE.items() if row.status == 409]
+    assert conflicts == [IdempotencyKeyInUse]
+    assert dict(refusal(IdempotencyKeyInUse(), "r").headers)[b"retry-after"] == b"1"
 
 
 def test_an_error_brings_its_own_code_and_path_where_it_has_one():
@@ -182,7 +185,9 @@ def test_the_bounds_of_a_body_are_documented():
 async def test_a_limit_of_one_call_is_singular():
     admission = MemoryAdmission(AdmissionSettings(), FakeClock(), CountingIds())
     for limit, says in ((1, "may make 1 call a minute"), (2, "may make 2 calls a minute")):
-        who = Principal(Scopes("o", "p", f"key_{limit}"), 1, frozenset(), calls_per_minute=limit)
+        who = Principal(
+            Scopes("o", "p", f"key_{limit}"), 1, frozenset(), key_limits=RateLimits(limit)
+        )
         for _ in range(limit):
             await admission.knock(who)
         with pytest.raises(RateLimited, match=says):

@@ -13,12 +13,12 @@ import pytest
 from forebay.admission import Admission, AdmissionSettings
 from forebay.core.errors import Overloaded, RateLimited
 from forebay.core.job import Depth, Flow, Lane
-from forebay.core.principal import Principal, Scopes
+from forebay.core.principal import Principal, RateLimits, Scopes
 from forebay.testing.clock import FakeClock
 
 SETTINGS = AdmissionSettings(premium_deadline_seconds=5.0, interactive_deadline_seconds=10.0)
 POOL = "pool"
-KEY = Principal(Scopes("org_1", "proj_1", "key_1"), 1, frozenset(Lane), calls_per_minute=3)
+KEY = Principal(Scopes("org_1", "proj_1", "key_1"), 1, frozenset(Lane), key_limits=RateLimits(3))
 FLOW = Flow(Lane.INTERACTIVE, "org_1", "proj_1")
 OTHER = Flow(Lane.INTERACTIVE, "org_2", "proj_2")
 
@@ -84,12 +84,12 @@ async def test_keys_have_limits_of_their_own(admission: Admission) -> None:
 
 async def test_a_key_without_a_limit_is_never_refused(admission: Admission) -> None:
     """Its concurrency is bounded elsewhere, by the ledger (A3)."""
-    assert await knocks(admission, replace(KEY, calls_per_minute=None), 1000) == 1000
+    assert await knocks(admission, replace(KEY, key_limits=RateLimits()), 1000) == 1000
 
 
 async def test_a_key_with_limit_zero_is_refused_for_ever(admission: Admission) -> None:
     with pytest.raises(RateLimited) as refusal:
-        await admission.knock(replace(KEY, calls_per_minute=0))
+        await admission.knock(replace(KEY, key_limits=RateLimits(0)))
     assert refusal.value.retry_after_seconds is None
 
 
@@ -97,7 +97,7 @@ async def test_a_changed_limit_counts_from_the_next_call(
     admission: Admission, clock: FakeClock
 ) -> None:
     assert await knocks(admission, KEY, 5) == 3
-    raised = replace(KEY, calls_per_minute=60)
+    raised = replace(KEY, key_limits=RateLimits(60))
     clock.advance(1.0)
     assert await knocks(admission, raised, 5) == 1
 
