@@ -15,6 +15,7 @@ import pytest
 
 from forebay.core.errors import InvalidKey, InvalidRequest
 from forebay.core.job import Lane
+from forebay.core.principal import RateLimits
 from forebay.tenancy import (
     KeyInfo,
     KeySpec,
@@ -67,7 +68,7 @@ async def test_a_created_key_authenticates_at_once(tenancy: Tenancy) -> None:
     assert principal.weight == 1
     assert principal.lanes == {Lane.INTERACTIVE, Lane.BATCH}
     assert principal.models is None
-    assert principal.calls_per_minute is None
+    assert principal.key_limits == RateLimits()
     assert principal.max_output_tokens is None
 
 
@@ -87,7 +88,7 @@ async def test_a_principal_carries_the_restrictions_of_its_key(tenancy: Tenancy)
     principal = await tenancy.authenticate(secret(1))
     assert principal.models == frozenset({"small", "large"})
     assert principal.lanes == {Lane.BATCH}
-    assert principal.calls_per_minute == 60
+    assert principal.key_limits.requests_per_minute == 60
     assert principal.max_output_tokens == 128
 
 
