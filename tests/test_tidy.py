@@ -113,6 +113,7 @@ TESTED_ELSEWHERE = {
     "testing/rawhttp.py": "e2e/test_cancellation.py",
     "testing/watched.py": "simulation/test_money.py",
     "testing/watched_queue.py": "simulation/test_crash.py",
+    "testing/wishes.py": "kill/test_kill.py",
     "testing/world.py": "simulation/test_crash.py",
     "testing/contracts/admission.py": "contract/test_admission.py",
     "testing/contracts/engine.py": "contract/test_engine.py",
