@@ -64,8 +64,10 @@ TESTED_ELSEWHERE = {
     "stream/memory.py": "contract/test_stream.py",
     "tenancy/contract.py": "contract/test_tenancy.py",
     "tenancy/memory.py": "contract/test_tenancy.py",
+    "tenancy/memory_records.py": "contract/test_tenancy.py",
     "tenancy/sql.py": "contract/test_tenancy.py",
     "tenancy/sql_admin_keys.py": "contract/test_tenancy.py",
+    "tenancy/sql_records.py": "contract/test_tenancy.py",
     "tenancy/sql_rows.py": "contract/test_tenancy.py",
     "tenancy/sql_tables.py": "unit/migrations/test_database.py",
     "tokens/contract.py": "contract/test_tokens.py",
@@ -130,6 +132,7 @@ TESTED_ELSEWHERE = {
     "testing/contracts/stream.py": "contract/test_stream.py",
     "testing/contracts/tenancy.py": "contract/test_tenancy.py",
     "testing/contracts/tenancy_directory.py": "contract/test_tenancy.py",
+    "testing/contracts/tenancy_records.py": "contract/test_tenancy.py",
     "testing/contracts/tokens.py": "contract/test_tokens.py",
 }
 
