@@ -26,6 +26,7 @@ from forebay.core.principal import Scopes
 from forebay.core.usage import Outcome, Timings, Usage, UsageRow
 from forebay.ledger.audit import first_break
 from forebay.ledger.memory import MemoryLedger
+from forebay.ledger.rules import day_id
 from forebay.ledger.sqlite import SqliteLedger
 from forebay.testing.clock import FakeClock
 
@@ -76,7 +77,7 @@ class Twins(RuleBasedStateMachine):
         self.clock = FakeClock(now=1_796_083_100.0)  # 2026-11-30, 22:38 before the month ends
         self.memory = MemoryLedger(self.clock, answers_bytes=150)
         path = Path(self.folder.name) / "ledger.db"
-        self.opened: dict[str, tuple[Scopes, int]] = {}
+        self.opened: dict[str, tuple[Scopes, int, str]] = {}
         self.sqlite: Any = self.runner.run(SqliteLedger.open(path, self.clock, answers_bytes=150))
 
     def teardown(self) -> None:
@@ -149,7 +150,8 @@ class Twins(RuleBasedStateMachine):
                 cap = balance.account.cap_nanos
                 if cap is not None and now.pending_nanos > balance.pending_nanos:
                     assert now.posted_nanos + now.pending_nanos <= cap, "L2"
-            self.opened.setdefault(request.id, (request.scopes, answer.amount_nanos))
+            opened = (request.scopes, answer.amount_nanos, day_id(request.created_at))
+            self.opened.setdefault(request.id, opened)
 
     @rule(organisation=st.sampled_from(ORGANISATIONS), key=keys)
     def recall(self, organisation: str, key: str) -> None:
@@ -190,9 +192,17 @@ class Twins(RuleBasedStateMachine):
         self.clock.advance(seconds)
         self.resolved(self.both(lambda ledger: ledger.sweep(self.clock.monotonic())))
 
-    @rule(scope=st.sampled_from(SCOPES), cap=caps)
-    def set_cap(self, scope: str, cap: int | None) -> None:
-        self.both(lambda ledger: ledger.set_cap(scope, cap))
+    @rule(scope=st.sampled_from(SCOPES), cap=caps, period=st.none() | st.sampled_from(list(Period)))
+    def set_cap(self, scope: str, cap: int | None, period: Period | None) -> None:
+        self.both(lambda ledger: ledger.set_cap(scope, cap, period))
+
+    @rule(scope=st.sampled_from(SCOPES), most=st.none() | st.integers(-1, 4))
+    def set_max_open_holds(self, scope: str, most: int | None) -> None:
+        self.both(lambda ledger: ledger.set_max_open_holds(scope, most))
+
+    @rule(scope=st.sampled_from(SCOPES), amount=st.integers(0, 3_000), number=st.integers(1, 4))
+    def top_up(self, scope: str, amount: int, number: int) -> None:
+        self.both(lambda ledger: ledger.top_up(scope, amount, f"top-{number}"))
 
     @rule(published=terms, version=st.integers(0, 5))
     def publish_price(self, published: PriceTerms, version: int) -> None:
@@ -225,14 +235,24 @@ class Twins(RuleBasedStateMachine):
         rows = self.runner.run(self.memory.usage(UsageQuery()))
         for scope in SCOPES:
             balance = self.both(lambda ledger, scope=scope: ledger.balances(scope))
-            amounts = [amount for scopes, amount in self.opened.values() if scope in scopes]
+            amounts = [amount for scopes, amount, _ in self.opened.values() if scope in scopes]
             assert balance.open_holds == len(amounts), "L15"
             spoken_for = balance.posted_nanos + balance.pending_nanos
             assert balance.high_water_nanos is None or spoken_for <= balance.high_water_nanos, "L2"
-            if balance.account.period is Period.TOTAL:
-                mine = (r for r in rows if scope in (r.organisation_id, r.project_id, r.key_id))
-                assert balance.pending_nanos == sum(amounts), "L1"
-                assert balance.posted_nanos == sum(row.amount_nanos for row in mine), "L1"
+            period = balance.period_id
+            mine = (
+                row.amount_nanos
+                for row in rows
+                if scope in (row.organisation_id, row.project_id, row.key_id)
+                and day_id(row.created_at).startswith(period)
+            )
+            open_then = (
+                amount
+                for scopes, amount, day in self.opened.values()
+                if scope in scopes and day.startswith(period)
+            )
+            assert balance.pending_nanos == sum(open_then), "L1"
+            assert balance.posted_nanos == sum(mine), "L1"
 
     @invariant()
     def usage_agrees_and_is_chained(self) -> None:

@@ -35,7 +35,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from forebay.core.hold import Account, Balance, Bill, Hold, HoldRequest, Remembered, UsageQuery
+from forebay.core.hold import (
+    Account,
+    Balance,
+    Bill,
+    Hold,
+    HoldRequest,
+    Period,
+    Remembered,
+    UsageQuery,
+)
 from forebay.core.money import Price, PriceTerms
 from forebay.core.usage import UsageRow, UsageTotal
 
@@ -119,10 +128,27 @@ class Books(ABC):
         """Create the account; False, and nothing changed, if it exists."""
 
     @abstractmethod
-    async def set_cap(self, scope: str, cap_nanos: int | None) -> None:
+    async def set_cap(
+        self, scope: str, cap_nanos: int | None, period: Period | None = None
+    ) -> None:
         """Change a cap now. A lowered one refuses new holds and lets running ones finish (L2).
 
-        Raises KeyError for a scope that has none.
+        With another period the scope's balances are those of that period, from the first call
+        that it ever made: what was settled counts in the period of its hold, and open holds
+        move (L1). Raises KeyError for a scope that has no account.
+        """
+
+    @abstractmethod
+    async def set_max_open_holds(self, scope: str, max_open_holds: int | None) -> None:
+        """Change how many calls may be open at once (L15), as `set_cap` does. Raises KeyError."""
+
+    @abstractmethod
+    async def top_up(self, scope: str, amount_nanos: int, id: str) -> Account:
+        """Book prepaid credit: raise the scope's cap, which must be of period total. Append-only.
+
+        The same id again changes nothing. A scope without a cap starts from what is posted and
+        pending (0 for a new one), and is limited from now on. Raises KeyError for a scope without
+        account, ValueError for another period, and for an id that booked something else.
         """
 
     @abstractmethod

@@ -21,7 +21,16 @@ from forebay.core.errors import (
     StoreUnavailable,
     UnknownHold,
 )
-from forebay.core.hold import Account, Balance, Bill, Hold, HoldRequest, Remembered, UsageQuery
+from forebay.core.hold import (
+    Account,
+    Balance,
+    Bill,
+    Hold,
+    HoldRequest,
+    Period,
+    Remembered,
+    UsageQuery,
+)
 from forebay.core.money import Price, PriceTerms
 from forebay.core.usage import Usage, UsageRow, UsageTotal
 from forebay.ledger import reports, rules
@@ -60,6 +69,7 @@ class MemoryLedger(Ledger, Books):
         self._accounts: dict[str, Account] = {}
         self._open: dict[str, int] = {}
         self._sums: dict[tuple[str, str], _Sums] = {}
+        self._credits: dict[str, tuple[str, int]] = {}
         self._prices: list[Price] = []
         self._held: dict[str, Held] = {}
         self._rows: list[UsageRow] = []
@@ -246,15 +256,60 @@ class MemoryLedger(Ledger, Books):
         self._open[account.scope] = 0
         return True
 
-    async def set_cap(self, scope: str, cap_nanos: int | None) -> None:
+    async def set_cap(
+        self, scope: str, cap_nanos: int | None, period: Period | None = None
+    ) -> None:
         self._check_usable()
         rules.check_cap(cap_nanos)
+        account = self._account(scope)
+        if period is not None and period is not account.period:
+            self._start_period(scope, period)
+        self._limit(replace(account, cap_nanos=cap_nanos, period=period or account.period))
+
+    def _account(self, scope: str) -> Account:
         if scope not in self._accounts:
             raise KeyError(f"{scope} has no account")
-        self._accounts[scope] = replace(self._accounts[scope], cap_nanos=cap_nanos)
+        return self._accounts[scope]
+
+    def _limit(self, account: Account) -> None:
+        self._accounts[account.scope] = account
         for (owner, _), sums in self._sums.items():
-            if owner == scope:
-                sums.follow(cap_nanos)
+            if owner == account.scope:
+                sums.follow(account.cap_nanos)
+
+    def _start_period(self, scope: str, period: Period) -> None:
+        """Make the scope's balances of this period; its holds move into them (L1)."""
+        self._sums = {place: sums for place, sums in self._sums.items() if place[0] != scope}
+        for row in self._rows:
+            if scope in (row.organisation_id, row.project_id, row.key_id):
+                self._sums_of(scope, period, row.created_at).posted += row.amount_nanos
+        for held in list(self._held.values()):
+            if scope in held.scopes:
+                self._sums_of(scope, period, held.created_at).pending += held.amount_nanos
+                self._held[held.id] = rules.moved(held, scope, period)
+
+    def _sums_of(self, scope: str, period: Period, created_at: float) -> _Sums:
+        period_id = rules.period_id(period, rules.day_id(created_at))
+        return self._sums.setdefault((scope, period_id), _Sums())
+
+    async def set_max_open_holds(self, scope: str, max_open_holds: int | None) -> None:
+        self._check_usable()
+        rules.check_max_open(max_open_holds)
+        self._accounts[scope] = replace(self._account(scope), max_open_holds=max_open_holds)
+
+    async def top_up(self, scope: str, amount_nanos: int, id: str) -> Account:
+        self._check_usable()
+        rules.check_top_up(amount_nanos, id)
+        account = self._account(scope)
+        if (known := self._credits.get(id)) is not None:
+            rules.check_same_top_up(id, known, (scope, amount_nanos))
+            return account
+        total = self._sums.get((scope, ""), _Sums())
+        spoken_for = total.posted + total.pending
+        raised = rules.topped_up(account, amount_nanos, spoken_for=spoken_for)
+        self._credits[id] = (scope, amount_nanos)
+        self._limit(raised)
+        return raised
 
     async def publish_price(self, terms: PriceTerms) -> Price:
         self._check_usable()

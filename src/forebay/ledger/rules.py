@@ -17,7 +17,7 @@ Not here: the arithmetic of prices (`pricing`), the hash chain (`audit`), any st
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -119,14 +119,53 @@ def check_account(account: Account) -> None:
     if not account.scope:
         raise ValueError("an account needs a scope")
     check_cap(account.cap_nanos)
-    if account.max_open_holds is not None and not 0 <= account.max_open_holds <= MAX_NANOS:
-        raise ValueError(f"{account.max_open_holds} is not a number of calls (None: no limit)")
+    check_max_open(account.max_open_holds)
 
 
 def check_cap(cap_nanos: int | None) -> None:
     """Raise ValueError for a cap that cannot be stored."""
     if cap_nanos is not None and not 0 <= cap_nanos <= MAX_NANOS:
         raise ValueError(f"a cap of {cap_nanos} nano-USD is not between 0 and 2^63-1")
+
+
+def check_max_open(max_open_holds: int | None) -> None:
+    """Raise ValueError for a limit of open calls that is none."""
+    if max_open_holds is not None and not 0 <= max_open_holds <= MAX_NANOS:
+        raise ValueError(f"{max_open_holds} is not a number of calls (None: no limit)")
+
+
+def check_top_up(amount_nanos: int, id: str) -> None:
+    """Raise ValueError for credit that cannot be booked."""
+    if not id:
+        raise ValueError("a top-up needs an id, so that booking it twice adds it once")
+    if not 1 <= amount_nanos <= MAX_NANOS:
+        raise ValueError(f"a top-up of {amount_nanos} nano-USD is not between 1 and 2^63-1")
+
+
+def check_same_top_up(id: str, known: tuple[str, int], asked: tuple[str, int]) -> None:
+    """Raise ValueError if the id was used for another scope or amount."""
+    if tuple(known) != asked:
+        scope, amount_nanos = known
+        raise ValueError(
+            f"top-up {id} was booked before, as {format_usd(amount_nanos)} USD for {scope}; "
+            "use another id"
+        )
+
+
+def topped_up(account: Account, amount_nanos: int, *, spoken_for: int) -> Account:
+    """Prepaid credit: the cap of the period total is raised.
+
+    A scope without a cap starts from what is posted and pending, so that exactly the amount can
+    be spent from now on; for a new scope that is 0.
+    """
+    if account.period is not Period.TOTAL:
+        raise ValueError(
+            f"{account.scope} has a cap per {account.period}, and credit does not start afresh; "
+            "give it a cap of period total first"
+        )
+    cap = (spoken_for if account.cap_nanos is None else account.cap_nanos) + amount_nanos
+    check_cap(cap)
+    return replace(account, cap_nanos=cap)
 
 
 def check_request(request: HoldRequest) -> None:
@@ -227,6 +266,14 @@ def _too_dear(
         f"budget of its {KINDS[index]} has {left} USD left. "
         f"{cheaper}{_WAITS[account.period]}, or have the budget raised."
     )
+
+
+def moved(held: Held, scope: str, period: Period) -> Held:
+    """The hold with the balance of this scope in its period of the new kind."""
+    now = period_id(period, day_id(held.created_at))
+    ids = zip(held.scopes, held.periods, strict=True)
+    organisation, project, key = (now if each == scope else before for each, before in ids)
+    return replace(held, periods=(organisation, project, key))
 
 
 def check_attempt(held: Held, attempt: int) -> None:

@@ -5,7 +5,7 @@ Not here: which statements run (`sqlite_verbs`, `sqlite_reads`).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,6 +19,14 @@ from forebay.ledger.rules import Held, Standing
 
 Columns = tuple[Any, ...]
 
+
+class Posted(NamedTuple):
+    """Settlements of one scope summed by period, up to a sequence."""
+
+    through_sequence: int
+    amounts: list[tuple[str, int]]
+
+
 _reasons = msgspec.json.Decoder(tuple[FinishReason | None, ...])
 _progress = msgspec.msgpack.Decoder(dict[str, int])
 _encode_reasons = msgspec.json.Encoder().encode
@@ -31,6 +39,11 @@ def price_of(columns: Columns) -> Price:
     return Price(
         version, PriceTerms(model, Lane(lane), input_nanos, cached_input_nanos, output_nanos)
     )
+
+
+def account_of(columns: Columns) -> Account:
+    scope, cap, period, max_open = columns
+    return Account(scope, cap, Period(period), max_open)
 
 
 def standing_of(columns: Columns) -> Standing:

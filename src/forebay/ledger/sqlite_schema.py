@@ -5,6 +5,7 @@ code asked for it):
 
 - `account`     one scope's limits and its open holds                           L15
 - `balance`     one scope's money in one period: posted, pending, high water    L1 (signs), L2
+- `credit`      append-only: the top-ups of prepaid scopes                      (one of an id)
 - `price`       immutable versions of prices                                    L11
 - `hold`        the unresolved holds; a resolution deletes its hold             L4 (one of an id)
 - `resolution`  append-only: usage event, outbox entry and audit link           L3, L4, L5
@@ -50,6 +51,13 @@ CREATE TABLE balance (
   PRIMARY KEY (scope, period_id),
   CHECK (high_water_nanos IS NULL OR posted_nanos + pending_nanos <= high_water_nanos)
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE credit (
+  id           TEXT PRIMARY KEY,
+  scope        TEXT NOT NULL REFERENCES account (scope),
+  amount_nanos INTEGER NOT NULL CHECK (amount_nanos > 0),
+  at           REAL NOT NULL
+) STRICT;
 
 CREATE TABLE price (
   version            INTEGER PRIMARY KEY,

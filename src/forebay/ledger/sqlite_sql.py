@@ -34,11 +34,78 @@ INSERT INTO account (scope, cap_nanos, period, max_open_holds, open_high_water)
 VALUES (?1, ?2, ?3, ?4, ?4) ON CONFLICT DO NOTHING RETURNING 1
 """
 
-SET_CAP = "UPDATE account SET cap_nanos = ?2 WHERE scope = ?1 RETURNING 1"
+ACCOUNT = "SELECT scope, cap_nanos, period, max_open_holds FROM account WHERE scope = ?"
+
+SET_CAP = "UPDATE account SET cap_nanos = ?2, period = ?3 WHERE scope = ?1"
 
 FOLLOW_CAP = """
 UPDATE balance SET high_water_nanos = max(?2, posted_nanos + pending_nanos) WHERE scope = ?1
 """
+
+SET_MAX_OPEN = """
+UPDATE account SET max_open_holds = ?2, open_high_water = max(?2, open_holds)
+ WHERE scope = ?1 RETURNING 1
+"""
+
+TOTAL = "SELECT posted_nanos + pending_nanos FROM balance WHERE scope = ? AND period_id = ''"
+
+CREDIT = "SELECT scope, amount_nanos FROM credit WHERE id = ?"
+
+ADD_CREDIT = "INSERT INTO credit (id, scope, amount_nanos, at) VALUES (?, ?, ?, ?)"
+
+# Another period of a scope: its balances are made anew from what was settled and what is held.
+
+_DAY = "strftime('%Y-%m-%d', floor(created_at), 'unixepoch')"
+
+_PERIOD = (
+    f"CASE :period WHEN 'total' THEN '' WHEN 'month' THEN substr({_DAY}, 1, 7) ELSE {_DAY} END"
+)
+
+_NEWEST_SEQUENCE = "(SELECT coalesce(max(sequence), 0) FROM resolution)"
+
+POSTED = f"""
+SELECT {_NEWEST_SEQUENCE}, NULL, NULL
+UNION ALL
+SELECT NULL, {_PERIOD} AS period_id, sum(amount_nanos)
+  FROM resolution WHERE :scope IN (organisation_id, project_id, key_id) GROUP BY period_id
+"""  # noqa: S608 - constants
+
+CLEAR_BALANCES = """
+UPDATE balance SET posted_nanos = 0, pending_nanos = 0, high_water_nanos = NULL WHERE scope = ?
+"""
+
+_ADD_TO_BALANCE = """
+ON CONFLICT (scope, period_id) DO UPDATE
+   SET posted_nanos = posted_nanos + excluded.posted_nanos,
+       pending_nanos = pending_nanos + excluded.pending_nanos
+"""
+
+ADD_POSTED = f"""
+INSERT INTO balance (scope, period_id, posted_nanos) VALUES (?, ?, ?) {_ADD_TO_BALANCE}
+"""  # noqa: S608 - constants
+
+ADD_NEWER = f"""
+INSERT INTO balance (scope, period_id, posted_nanos)
+SELECT :scope, {_PERIOD} AS period_id, sum(amount_nanos)
+  FROM resolution
+ WHERE sequence > :sequence AND :scope IN (organisation_id, project_id, key_id) GROUP BY period_id
+{_ADD_TO_BALANCE}
+"""  # noqa: S608 - constants
+
+ADD_PENDING = f"""
+INSERT INTO balance (scope, period_id, pending_nanos)
+SELECT :scope, {_PERIOD} AS period_id, sum(amount_nanos)
+  FROM hold WHERE :scope IN (organisation_id, project_id, key_id) GROUP BY period_id
+{_ADD_TO_BALANCE}
+"""  # noqa: S608 - constants
+
+MOVE_HOLDS = f"""
+UPDATE hold
+   SET organisation_period = iif(organisation_id = :scope, {_PERIOD}, organisation_period),
+       project_period = iif(project_id = :scope, {_PERIOD}, project_period),
+       key_period = iif(key_id = :scope, {_PERIOD}, key_period)
+ WHERE :scope IN (organisation_id, project_id, key_id)
+"""  # noqa: S608 - constants
 
 # Holds
 
@@ -140,7 +207,7 @@ TOTALS = {
     "project": f"SELECT project_id AS total_of, {_TOTALS}",
     "organisation": f"SELECT organisation_id AS total_of, {_TOTALS}",
     "model": f"SELECT model AS total_of, {_TOTALS}",
-    "day": f"SELECT strftime('%Y-%m-%d', floor(created_at), 'unixepoch') AS total_of, {_TOTALS}",
+    "day": f"SELECT {_DAY} AS total_of, {_TOTALS}",
 }
 
 LARGEST = "GROUP BY total_of ORDER BY sum(amount_nanos) DESC, total_of LIMIT :limit"
