@@ -46,7 +46,7 @@ from forebay.core.hold import (
     UsageQuery,
 )
 from forebay.core.money import Price, PriceTerms
-from forebay.core.usage import UsageRow, UsageTotal
+from forebay.core.usage import UsageRow, UsageSlice, UsageTotal
 
 
 class Ledger(ABC):
@@ -164,4 +164,12 @@ class Books(ABC):
         """Sums of usage rows, largest amount first.
 
         Grouped by "key", "project" or "organisation" (their ids), "model" or "day" (UTC).
+        """
+
+    @abstractmethod
+    async def slices(self, query: UsageQuery, *, width_seconds: int) -> list[UsageSlice]:
+        """Sums of usage rows by time, key, model and lane, in that order.
+
+        A slice begins at a multiple of the width, in Unix seconds. The query's limit is not read:
+        its times bound the answer.
         """

@@ -56,6 +56,10 @@ def upgrade(op: Operations) -> None:
         sa.Column("expires_at", sa.Double),
         sa.Column("deleted_at", sa.Double),
     )
+    _records(op)
+
+
+def _records(op: Operations) -> None:
     op.create_table(
         "changes",
         sa.Column("sequence", sa.Integer, primary_key=True),
