@@ -17,6 +17,9 @@ Invariants
 - L6 Nothing runs without a committed hold: when `hold` returns, it is durable.
 - L7 An older attempt settles nothing and releases nothing.
 - L8 watermark <= billed output <= n·M, and never more than the caller reports; our fault is a release.
+- L9 One hold per idempotency key of an organisation while the key is remembered: it is claimed in the
+  hold's transaction, remembered while the hold is open, and for a day if that was settled as
+  completed, with its answer, stored with the settlement. Any other ending forgets it at once.
 - L10 Wall-clock jumps change no balance and kill no process: liveness is counters on the keeper's
   monotonic clock.
 - L11 Every amount can be recomputed from its stored price version (`pricing.amount_nanos`).
@@ -32,9 +35,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from forebay.core.hold import Account, Balance, Bill, Hold, HoldRequest, UsageQuery
+from forebay.core.hold import (
+    Account,
+    Balance,
+    Bill,
+    Hold,
+    HoldRequest,
+    Period,
+    Remembered,
+    UsageQuery,
+)
 from forebay.core.money import Price, PriceTerms
-from forebay.core.usage import UsageRow, UsageTotal
+from forebay.core.usage import UsageRow, UsageSlice, UsageTotal
 
 
 class Ledger(ABC):
@@ -50,7 +62,8 @@ class Ledger(ABC):
 
         A ceiling may be lowered down to `floor_tokens` to fit the balances. Raises
         InsufficientQuota (also for a scope without an account), TooManyOpenCalls,
-        AlreadyResolved; StoreUnavailable only if nothing was stored.
+        AlreadyResolved, KeyClaimed (another call has claimed its idempotency key, L9; asked
+        before money, as a replay is free); StoreUnavailable only if nothing was stored.
         """
 
     @abstractmethod
@@ -66,8 +79,8 @@ class Ledger(ABC):
         """Charge for an attempt and return the rest of the hold, in one commit (L4, L5).
 
         The amount is computed here from the pinned price, with input = the hold's P and output
-        clamped to n·M (L3, L8). Raises AlreadyResolved (carrying the row), StaleAttempt (L7),
-        UnknownHold.
+        clamped to n·M (L3, L8); the bill's answer is kept for a claimed key (L9). Raises
+        AlreadyResolved (carrying the row), StaleAttempt (L7), UnknownHold.
         """
 
     @abstractmethod
@@ -92,6 +105,13 @@ class Ledger(ABC):
         """The scope's current balance. A scope without an account answers cap 0 and zeros."""
 
     @abstractmethod
+    async def recall(self, organisation_id: str, key: str) -> Remembered | None:
+        """The call that has claimed this idempotency key, with its answer once it is there (L9).
+
+        None: free to claim. Answers are bounded in bytes; the oldest are forgotten first.
+        """
+
+    @abstractmethod
     async def usage(self, query: UsageQuery) -> list[UsageRow]:
         """Resolved holds, newest first."""
 
@@ -108,10 +128,27 @@ class Books(ABC):
         """Create the account; False, and nothing changed, if it exists."""
 
     @abstractmethod
-    async def set_cap(self, scope: str, cap_nanos: int | None) -> None:
+    async def set_cap(
+        self, scope: str, cap_nanos: int | None, period: Period | None = None
+    ) -> None:
         """Change a cap now. A lowered one refuses new holds and lets running ones finish (L2).
 
-        Raises KeyError for a scope that has none.
+        With another period the scope's balances are those of that period, from the first call
+        that it ever made: what was settled counts in the period of its hold, and open holds
+        move (L1). Raises KeyError for a scope that has no account.
+        """
+
+    @abstractmethod
+    async def set_max_open_holds(self, scope: str, max_open_holds: int | None) -> None:
+        """Change how many calls may be open at once (L15), as `set_cap` does. Raises KeyError."""
+
+    @abstractmethod
+    async def top_up(self, scope: str, amount_nanos: int, id: str) -> Account:
+        """Book prepaid credit: raise the scope's cap, which must be of period total. Append-only.
+
+        The same id again changes nothing. A scope without a cap starts from what is posted and
+        pending (0 for a new one), and is limited from now on. Raises KeyError for a scope without
+        account, ValueError for another period, and for an id that booked something else.
         """
 
     @abstractmethod
@@ -127,4 +164,12 @@ class Books(ABC):
         """Sums of usage rows, largest amount first.
 
         Grouped by "key", "project" or "organisation" (their ids), "model" or "day" (UTC).
+        """
+
+    @abstractmethod
+    async def slices(self, query: UsageQuery, *, width_seconds: int) -> list[UsageSlice]:
+        """Sums of usage rows by time, key, model and lane, in that order.
+
+        A slice begins at a multiple of the width, in Unix seconds. The query's limit is not read:
+        its times bound the answer.
         """

@@ -14,10 +14,25 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from forebay.core.clock import Clock
-from forebay.core.errors import AlreadyResolved, StaleAttempt, StoreUnavailable, UnknownHold
-from forebay.core.hold import Account, Balance, Bill, Hold, HoldRequest, UsageQuery
+from forebay.core.errors import (
+    AlreadyResolved,
+    KeyClaimed,
+    StaleAttempt,
+    StoreUnavailable,
+    UnknownHold,
+)
+from forebay.core.hold import (
+    Account,
+    Balance,
+    Bill,
+    Hold,
+    HoldRequest,
+    Period,
+    Remembered,
+    UsageQuery,
+)
 from forebay.core.money import Price, PriceTerms
-from forebay.core.usage import Usage, UsageRow, UsageTotal
+from forebay.core.usage import Usage, UsageRow, UsageSlice, UsageTotal
 from forebay.ledger import reports, rules
 from forebay.ledger.audit import GENESIS
 from forebay.ledger.contract import Books, Ledger
@@ -46,11 +61,15 @@ class _Sums:
 class MemoryLedger(Ledger, Books):
     """Owned by one event loop; safe from any number of its tasks."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, answers_bytes: int = rules.KEPT_ANSWER_BYTES) -> None:
         self._clock = clock
+        self._answers_bytes = answers_bytes
+        self._claims: dict[tuple[str, str], Remembered] = {}
+        self._kept_bytes = 0
         self._accounts: dict[str, Account] = {}
         self._open: dict[str, int] = {}
         self._sums: dict[tuple[str, str], _Sums] = {}
+        self._credits: dict[str, tuple[str, int]] = {}
         self._prices: list[Price] = []
         self._held: dict[str, Held] = {}
         self._rows: list[UsageRow] = []
@@ -66,6 +85,7 @@ class MemoryLedger(Ledger, Books):
             return known.answer()
         if (row := self._resolved.get(request.id)) is not None:
             raise AlreadyResolved(row)
+        self._check_claim(request)
         price = self._price(request.price_version)
         day = rules.day_id(request.created_at)
         held = rules.grant(request, price, [self._standing(s, day) for s in request.scopes])
@@ -78,7 +98,34 @@ class MemoryLedger(Ledger, Books):
             sums.check()
             self._open[scope] += 1
         self._held[held.id] = held
+        if (claim := request.claim) is not None:
+            self._forget((request.scopes.organisation_id, claim.key))
+            self._claims[request.scopes.organisation_id, claim.key] = Remembered(
+                request.id, claim, request.created_at, None
+            )
         return held.answer()
+
+    def _check_claim(self, request: HoldRequest) -> None:
+        if (claim := request.claim) is None:
+            return
+        remembered = self._claims.get((request.scopes.organisation_id, claim.key))
+        if remembered is not None and rules.is_remembered(remembered, request.created_at):
+            raise KeyClaimed(remembered)
+
+    def _forget(self, place: tuple[str, str]) -> None:
+        remembered = self._claims.pop(place, None)
+        if remembered is not None and remembered.answer is not None:
+            self._kept_bytes -= rules.kept_bytes(remembered.claim, remembered.answer)
+
+    def _end_claim(self, place: tuple[str, str], answer: bytes | None) -> None:
+        """Keep the answer as the newest, and forget the oldest until all fit; or forget the key."""
+        claimed = self._claims.pop(place)
+        if answer is None:
+            return
+        self._claims[place] = replace(claimed, answer=answer)
+        self._kept_bytes += rules.kept_bytes(claimed.claim, answer)
+        while self._kept_bytes > self._answers_bytes:
+            self._forget(next(p for p, known in self._claims.items() if known.answer is not None))
 
     def _standing(self, scope: str, day: str) -> Standing:
         account = self._accounts.get(scope)
@@ -130,6 +177,9 @@ class MemoryLedger(Ledger, Books):
         del self._held[held.id]
         self._rows.append(row)
         self._resolved[held.id] = row
+        if held.claim_key is not None:
+            kept = bill.answer if rules.keeps_answer(bill, charged) else None
+            self._end_claim((held.scopes.organisation_id, held.claim_key), kept)
         return row
 
     async def beat(self, process: str, counter: int, progress: Mapping[str, int]) -> None:
@@ -148,7 +198,15 @@ class MemoryLedger(Ledger, Books):
             for held in [h for h in self._held.values() if h.owner == process]:
                 bill, charged = rules.owner_died(held, progress.get(held.id, 0))
                 rows.append(self._resolve(held, bill, charged))
+        self._forget_expired()
         return rows
+
+    def _forget_expired(self) -> None:
+        now = self._clock.now()
+        expired = (p for p, known in self._claims.items() if not rules.is_remembered(known, now))
+        oldest = sorted(expired, key=lambda place: self._claims[place].claimed_at)
+        for place in oldest[: rules.FORGOTTEN_PER_SWEEP]:
+            self._forget(place)
 
     async def balances(self, scope: str) -> Balance:
         self._check_usable()
@@ -160,6 +218,13 @@ class MemoryLedger(Ledger, Books):
         return Balance(
             account, period, sums.posted, sums.pending, sums.high_water, self._open[scope]
         )
+
+    async def recall(self, organisation_id: str, key: str) -> Remembered | None:
+        self._check_usable()
+        remembered = self._claims.get((organisation_id, key))
+        if remembered is None or not rules.is_remembered(remembered, self._clock.now()):
+            return None
+        return remembered
 
     async def usage(self, query: UsageQuery) -> list[UsageRow]:
         self._check_usable()
@@ -182,6 +247,15 @@ class MemoryLedger(Ledger, Books):
         largest = sorted(totals.values(), key=lambda total: (-total.amount_nanos, total.group))
         return largest[: query.limit]
 
+    async def slices(self, query: UsageQuery, *, width_seconds: int) -> list[UsageSlice]:
+        self._check_usable()
+        slices: dict[tuple[int, str, str, str], UsageSlice] = {}
+        for row in self._matching(query):
+            empty = reports.slice_of(row, width_seconds)
+            key = (empty.start, empty.key_id, empty.model, empty.lane.value)
+            slices[key] = reports.with_row(slices.get(key, empty), row)
+        return [slices[key] for key in sorted(slices)]
+
     async def open_account(self, account: Account) -> bool:
         self._check_usable()
         rules.check_account(account)
@@ -191,15 +265,60 @@ class MemoryLedger(Ledger, Books):
         self._open[account.scope] = 0
         return True
 
-    async def set_cap(self, scope: str, cap_nanos: int | None) -> None:
+    async def set_cap(
+        self, scope: str, cap_nanos: int | None, period: Period | None = None
+    ) -> None:
         self._check_usable()
         rules.check_cap(cap_nanos)
+        account = self._account(scope)
+        if period is not None and period is not account.period:
+            self._start_period(scope, period)
+        self._limit(replace(account, cap_nanos=cap_nanos, period=period or account.period))
+
+    def _account(self, scope: str) -> Account:
         if scope not in self._accounts:
             raise KeyError(f"{scope} has no account")
-        self._accounts[scope] = replace(self._accounts[scope], cap_nanos=cap_nanos)
+        return self._accounts[scope]
+
+    def _limit(self, account: Account) -> None:
+        self._accounts[account.scope] = account
         for (owner, _), sums in self._sums.items():
-            if owner == scope:
-                sums.follow(cap_nanos)
+            if owner == account.scope:
+                sums.follow(account.cap_nanos)
+
+    def _start_period(self, scope: str, period: Period) -> None:
+        """Make the scope's balances of this period; its holds move into them (L1)."""
+        self._sums = {place: sums for place, sums in self._sums.items() if place[0] != scope}
+        for row in self._rows:
+            if scope in (row.organisation_id, row.project_id, row.key_id):
+                self._sums_of(scope, period, row.created_at).posted += row.amount_nanos
+        for held in list(self._held.values()):
+            if scope in held.scopes:
+                self._sums_of(scope, period, held.created_at).pending += held.amount_nanos
+                self._held[held.id] = rules.moved(held, scope, period)
+
+    def _sums_of(self, scope: str, period: Period, created_at: float) -> _Sums:
+        period_id = rules.period_id(period, rules.day_id(created_at))
+        return self._sums.setdefault((scope, period_id), _Sums())
+
+    async def set_max_open_holds(self, scope: str, max_open_holds: int | None) -> None:
+        self._check_usable()
+        rules.check_max_open(max_open_holds)
+        self._accounts[scope] = replace(self._account(scope), max_open_holds=max_open_holds)
+
+    async def top_up(self, scope: str, amount_nanos: int, id: str) -> Account:
+        self._check_usable()
+        rules.check_top_up(amount_nanos, id)
+        account = self._account(scope)
+        if (known := self._credits.get(id)) is not None:
+            rules.check_same_top_up(id, known, (scope, amount_nanos))
+            return account
+        total = self._sums.get((scope, ""), _Sums())
+        spoken_for = total.posted + total.pending
+        raised = rules.topped_up(account, amount_nanos, spoken_for=spoken_for)
+        self._credits[id] = (scope, amount_nanos)
+        self._limit(raised)
+        return raised
 
     async def publish_price(self, terms: PriceTerms) -> Price:
         self._check_usable()
