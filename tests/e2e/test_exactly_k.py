@@ -84,7 +84,7 @@ async def capped(server: Server, level: str, name: str, cap: str) -> list[str]:
         secrets.append((await server.ask("keys.create", request=request))["key"])
     if level != "key":
         scope = {"project": "one"} if level == "project" else {}
-        await server.ask("budgets.set", organisation=name, monthly_budget_usd=cap, **scope)
+        await server.ask("budgets.set", organisation=name, budget_usd=cap, **scope)
     return secrets
 
 
@@ -125,4 +125,4 @@ async def test_two_thousand_calls_at_once_run_exactly_as_often_as_the_budget_aff
     assert made == [OUTPUT] * affordable
     rows = await standings(server, name)
     assert {(row["pending_usd"], row["open_calls"]) for row in rows} == {("0.00", 0)}
-    assert [row["spent_usd"] for row in rows if row["monthly_budget_usd"] is not None] == [cap]
+    assert [row["spent_usd"] for row in rows if row["budget_usd"] is not None] == [cap]

@@ -78,7 +78,7 @@ async def make_keys(world: World, server: Server) -> None:
     for name in ORGANISATIONS:
         made = await server.ask("keys.create", request={"organisation": name})
         world.keys.append(made["key"])
-    await server.ask("budgets.set", organisation="poor", monthly_budget_usd="0.0005")
+    await server.ask("budgets.set", organisation="poor", budget_usd="0.0005")
 
 
 async def nothing_is_left_of_the_dead(server: Server) -> None:
