@@ -90,7 +90,8 @@ class Job:
 
     `owner` is the process that may enqueue it (the owner of record), `weight` the plan weight of
     its organisation, `deadline_seconds` the longest it may wait before its first lease.
-    `resumable` is E8's verdict: a prefix of its output carries all decoding state.
+    `resumable` is E8's verdict: a prefix of its output carries all decoding state. `kept`: the
+    answer is stored with the settlement.
     """
 
     id: str
@@ -107,6 +108,7 @@ class Job:
     resumable: bool
     choices: int = 1
     deadline_seconds: float | None = None
+    kept: bool = False
     resume: Resume = field(default_factory=Resume)
 
     @property

@@ -21,6 +21,7 @@ from forebay.core.errors import (
     EngineFailed,
     ForebayError,
     InvalidRequest,
+    KeyClaimed,
     QueueDeadline,
     ShuttingDown,
 )
@@ -33,10 +34,11 @@ from forebay.core.event import (
     LeaseExpired,
     StreamEvent,
 )
-from forebay.core.hold import Bill, Hold, HoldRequest
+from forebay.core.hold import Bill, Claim, Hold, HoldRequest
 from forebay.core.job import Flow, Job, Removal, Resume, Sampling
 from forebay.core.principal import Principal
 from forebay.core.usage import Outcome, Usage, UsageRow
+from forebay.pipeline.kept_answer import encode_head, key_refusal
 from forebay.pipeline.live import LiveCall
 from forebay.pipeline.rooms import Rooms
 
@@ -77,7 +79,8 @@ class InteractivePipeline:
         route = _fit(route, len(prompt.ids), call)
         await self._admit(call, route, len(prompt.ids))  # ⑦
         self._refuse_if_breaking_off()
-        hold = await self._hold(call, route, len(prompt.ids))  # ⑧ M is final
+        admitted = self._admitted(call, route, len(prompt.ids))
+        hold = await self._hold(call, route, admitted)  # ⑧ M is final
         job = self._job(call, route, prompt, hold)
         live = LiveCall(job, rooms.stream.read(job), rooms.clock)
         self._live[job.id] = live
@@ -86,7 +89,7 @@ class InteractivePipeline:
             await rooms.queue.enqueue(job)  # ⑨ the job carries the hold from here
             live.enqueued = True
             self._start_deadline(live)
-            yield [Admitted(route, len(prompt.ids))]
+            yield [admitted]
             while not live.ended:
                 yield await self._next(live)
         except Exception:
@@ -189,7 +192,13 @@ class InteractivePipeline:
         depths = await self.rooms.queue.depths(route.pool)
         await self.rooms.admission.admit(route.pool, flow, cost, depths)
 
-    async def _hold(self, call: Call, route: Route, input_tokens: int) -> Hold:
+    def _admitted(self, call: Call, route: Route, input_tokens: int) -> Admitted:
+        created_at = self.rooms.clock.now()
+        return Admitted(
+            call.id, created_at, route.model, route.lane, route.fingerprint, input_tokens
+        )
+
+    async def _hold(self, call: Call, route: Route, admitted: Admitted) -> Hold:
         """Reserve the most this call can cost. A client that leaves meanwhile leaves no hold."""
         floor = route.ceiling_tokens if route.asked else LEAST_OUTPUT_TOKENS
         request = HoldRequest(
@@ -198,16 +207,19 @@ class InteractivePipeline:
             model=route.model,
             lane=route.lane,
             price_version=route.price_version,
-            input_tokens=input_tokens,
+            input_tokens=admitted.input_tokens,
             ceiling_tokens=route.ceiling_tokens,
             floor_tokens=min(floor, route.ceiling_tokens),
             choices=call.choices,
             streamed=call.streamed,
             owner=self.process,
-            created_at=self.rooms.clock.now(),
+            created_at=admitted.created_at,
+            claim=_claim(call, admitted),
         )
         try:
             return await self.rooms.ledger.hold(request)
+        except KeyClaimed as taken:
+            raise key_refusal(taken.remembered.claim, request.claim) from None
         except asyncio.CancelledError:
             # It may commit all the same; verbs commit in the order in which they were called.
             bill = _nothing(Outcome.CANCELLED, "client_gone")
@@ -233,6 +245,7 @@ class InteractivePipeline:
             resumable=call.choices == 1 and sampling.resumable,
             choices=call.choices,
             deadline_seconds=self.rooms.admission.deadline_seconds(flow),
+            kept=call.idempotency is not None,
         )
 
     def _start_deadline(self, live: LiveCall) -> None:
@@ -329,6 +342,12 @@ class InteractivePipeline:
 def _flow(call: Call) -> Flow:
     scopes = call.principal.scopes
     return Flow(call.lane, scopes.organisation_id, scopes.project_id)
+
+
+def _claim(call: Call, admitted: Admitted) -> Claim | None:
+    """What a keyed call claims with its hold (L9), and what its answer is told again with."""
+    keyed = call.idempotency
+    return None if keyed is None else Claim(keyed.key, keyed.fingerprint, encode_head(admitted))
 
 
 def _require_choices(call: Call, route: Route) -> None:

@@ -17,6 +17,7 @@ from forebay.core.event import Abandonment, Delta, Started
 from forebay.core.job import Lease, Resume
 from forebay.core.usage import Timings, Usage
 from forebay.engine import Generation
+from forebay.pipeline.kept_answer import KeptChoice, encode_answer
 from forebay.tokens import Decoder
 
 
@@ -102,6 +103,7 @@ class Run:
         self._before = self.job.resume.output_tokens
         kept = self.job.resume.token_ids or ((),) * self.job.choices
         self.choices = [Choice(list(ids)) for ids in kept]
+        self._shown: list[tuple[list[str], list[TokenLogprob]]] = [([], []) for _ in self.choices]
         self.fault: EngineFault | None = None
 
     @property
@@ -149,10 +151,10 @@ class Run:
     def prepare(self, decoder: Callable[[], Decoder]) -> None:
         """Bring every choice's decoder to where the last lease ended: fed the same ids, it is the
         same again."""
-        for choice in self.choices:
+        for number, choice in enumerate(self.choices):
             choice.decoder = decoder()
-            for token_id in choice.token_ids:
-                choice.decoder.push(token_id)
+            before = "".join(choice.decoder.push(token_id).text for token_id in choice.token_ids)
+            self._keep(number, before, ())
 
     def request(self) -> EngineRequest:
         """What the engine is asked: the prompt plus what was published, and the rest of M."""
@@ -183,10 +185,26 @@ class Run:
         if delta.cached_input_tokens is not None:
             self.cached_input_tokens = delta.cached_input_tokens
         text, logprobs = choice.publish()
+        self._keep(delta.choice, text, logprobs)
         if not taken and not text and not logprobs:
             return None
         self.sequence += 1
         return Delta(self.sequence, self.job.attempt, delta.choice, taken, text, logprobs)
+
+    def _keep(self, number: int, text: str, logprobs: tuple[TokenLogprob, ...]) -> None:
+        """Of a kept job, remember what was shown as well."""
+        if self.job.kept:
+            texts, shown = self._shown[number]
+            texts.append(text)
+            shown.extend(logprobs)
+
+    def kept_answer(self) -> bytes:
+        """The whole answer of a kept job, to be stored with its settlement."""
+        kept = [
+            KeptChoice(choice.token_ids, "".join(texts), logprobs)
+            for choice, (texts, logprobs) in zip(self.choices, self._shown, strict=True)
+        ]
+        return encode_answer(self.usage(), kept)
 
     def _take(self, choice: Choice, decoder: Decoder, delta: EngineDelta) -> tuple[int, ...]:
         """Count and decode ids one by one until the choice ends; those that were taken.

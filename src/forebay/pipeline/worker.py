@@ -19,6 +19,7 @@ Not here: which waiting job is next (`forebay.queue`), what to do with free slot
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 
 from forebay.core.errors import (
@@ -264,6 +265,8 @@ class Worker:
 
     async def _conclude_ended(self, run: Run) -> None:
         job, bill = run.job, self._bill(run, Outcome.COMPLETED, "ended")
+        if job.kept:
+            bill = replace(bill, answer=run.kept_answer())  # ⑬
         try:
             row = await self.rooms.resolve.settle(job.id, job.attempt, bill)  # ⑭
         except StoreUnavailable as error:
