@@ -13,10 +13,11 @@ Topologies
 - `fleet`: two gateways, two workers and a keeper that share a queue and a stream; each dies alone.
 
 Checked after each step: S2 money is conserved and capped (L1-L4, L7, L8, L11, L15: `watched.py`); S6 one
-live lease per job, in order, and S7 the queue's bounds (Q1-Q3, Q5, Q6: `watched_queue.py`); an engine is
-never given more than it can run (E9). At the end: S1 each held call has one outcome; S3 no hold
-outlives its dead owner; S4 completed calls are billed what was streamed, all others by L8; S5 engines
-got each call's own prompt; S8 everything is empty; P3 who was told of a failure of ours pays nothing.
+live lease per job, in order, and S7 the queue's bounds (Q1-Q3, Q5, Q6: `watched_queue.py`); limits
+(A2: `watched_admission.py`); an engine is never given more than it can run (E9). At the end: S1 each held
+call has one outcome; S3 no hold outlives its dead owner; S4 completed calls are billed what was streamed,
+all others by L8; S5 engines got each call's own prompt; S8 everything is empty, every permit settled (A4);
+P3 who was told of a failure of ours pays nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from forebay.ledger.memory import MemoryLedger
 from forebay.observe import Metrics
 from forebay.pipeline.interactive import InteractivePipeline
 from forebay.pipeline.keeper import Keeper
-from forebay.pipeline.kept import IdempotencySettings, KeptCalls
+from forebay.pipeline.kept import IdempotencySettings
 from forebay.pipeline.report import Reporter
 from forebay.pipeline.resolve import Resolver
 from forebay.pipeline.rooms import Rooms
@@ -64,6 +65,7 @@ from forebay.testing.flaky import FlakyLedger
 from forebay.testing.loop import LoopClock, VirtualLoop, spawn
 from forebay.testing.plans import Plan, Scenario, Seen
 from forebay.testing.watched import WatchedLedger, peek
+from forebay.testing.watched_admission import WatchedAdmission
 from forebay.testing.watched_queue import WatchedQueue
 from forebay.tokens.hf import HuggingFaceTokens
 from forebay.tokens.scripted import scripted_tokens
@@ -89,7 +91,8 @@ class Fabric:
         settings = world.scenario.queue
         self.queue = WatchedQueue(MemoryQueue(settings, world.clock), settings)
         self.stream = MemoryStream(world.clock)
-        self.admission = MemoryAdmission(world.scenario.admission, world.clock, world.ids)
+        admission = MemoryAdmission(world.scenario.admission, world.clock, world.ids)
+        self.admission = WatchedAdmission(admission, world.clock)
 
     def rooms(self, world: World) -> Rooms:
         """The rooms as a process sees them."""
@@ -133,10 +136,10 @@ class World:
         self.seen: list[Seen] = []
         self.engines: dict[str, ScriptedEngine] = {}
         self.gateways: dict[str, InteractivePipeline] = {}
-        self.fronts: dict[str, KeptCalls] = {}
         self.alive: list[str] = []
         self.frozen: set[str] = set()
         self._serial = 0
+        self._permits_lost = False
         self._rush = self.random.random() < 0.3
         self._plans = self.scenario.plans or self._random_plans(90 if self._rush else 30)
         self._principals = [self._principal(number) for number in range(3)]
@@ -154,7 +157,8 @@ class World:
                 Account(scopes.key_id, cap, max_open_holds=self.scenario.max_open_calls)
             )
         )
-        return Principal(scopes, weight=number + 1, lanes=frozenset(Lane))
+        limits = self.scenario.limits
+        return Principal(scopes, weight=number + 1, lanes=frozenset(Lane), key_limits=limits)
 
     def _random_plans(self, calls: int) -> list[Plan]:
         """So many calls; one in six has an idempotency key and is sent twice or three times."""
@@ -205,9 +209,10 @@ class World:
         return f"{kind}{self._serial}"
 
     def _start_gateway(self, fabric: Fabric, process: str) -> None:
-        pipeline = InteractivePipeline(fabric.rooms(self), process=process)
+        idempotency = IdempotencySettings(detach_seconds=10.0)
+        rooms = fabric.rooms(self)
+        pipeline = InteractivePipeline(rooms, process=process, idempotency=idempotency)
         self.gateways[process] = pipeline
-        self.fronts[process] = KeptCalls(pipeline, IdempotencySettings(detach_seconds=10.0))
         self.loop.start(process, pipeline.beat_forever())
         self.loop.start(process, pipeline.be_present_forever())
 
@@ -253,15 +258,18 @@ class World:
         """kill -9."""
         self.loop.kill(process)
         self.alive.remove(process)
+        # Permits that a gateway takes with it return with time; a machine takes its limits, too.
+        self._permits_lost |= process in self.gateways and self.topology is Topology.FLEET
         self.gateways.pop(process, None)
 
     # -- what clients and fate do -------------------------------------------------------------
 
-    async def _client(self, seen: Seen, pipeline: KeptCalls) -> None:
+    async def _client(self, seen: Seen, pipeline: InteractivePipeline) -> None:
         plan = seen.plan
+        principal = self._principals[plan.tenant]
         call = Call(
             id=plan.id,
-            principal=self._principals[plan.tenant],
+            principal=principal,
             model=MODEL.id,
             messages=(Message("user", plan.prompt),),
             lane=plan.lane,
@@ -278,6 +286,7 @@ class World:
             idempotency=Idempotency(plan.key, bytes(32)) if plan.key else None,
         )
         try:
+            await pipeline.knock(principal)
             async with (
                 asyncio.timeout(plan.patience_seconds),
                 aclosing(pipeline.run(call)) as bunches,
@@ -302,7 +311,7 @@ class World:
             gateway = self.random.choice(sorted(self.gateways))
             seen = Seen(plan, gateway)
             self.seen.append(seen)
-            self.loop.start(gateway, self._client(seen, self.fronts[gateway]))
+            self.loop.start(gateway, self._client(seen, self.gateways[gateway]))
 
     async def _fate(self) -> None:
         """Kill, freeze and replace processes at random moments; make the wall clock jump (L10)."""
@@ -378,6 +387,7 @@ class World:
         """S3 and S8: nothing is held, queued, leased, streamed or generated any more."""
         assert not self.ledger.unresolved, f"S3: unresolved holds {self.ledger.unresolved}"
         assert not peek(self.fabric.queue.depths(MODEL.id)), "S8: jobs are left in the queue"
+        assert self._permits_lost or not self.fabric.admission.open, "A4: permits are left open"
         for process in self.alive:
             if process in self.gateways:
                 assert self.gateways[process].open_calls == 0, "S8: calls are left open"

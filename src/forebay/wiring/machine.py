@@ -161,7 +161,7 @@ async def _run_until(stop: Stop, plant: Plant, listeners: Sequence[Listener]) ->
 
 async def _drain(plant: Plant, listeners: Sequence[Listener]) -> None:
     await asyncio.gather(*(listener.stop() for listener in listeners))
-    await plant.kept.drain()
+    await plant.pipeline.kept.drain()
     for worker in plant.workers:
         await worker.drain()
 

@@ -18,7 +18,6 @@ from forebay.pipeline.activity import Activity
 from forebay.pipeline.gauges import gauge_forever
 from forebay.pipeline.interactive import InteractivePipeline
 from forebay.pipeline.keeper import Keeper
-from forebay.pipeline.kept import KeptCalls
 from forebay.pipeline.rooms import Rooms
 from forebay.pipeline.worker import Worker
 from forebay.scheduler import Policy
@@ -32,8 +31,9 @@ class Plant:
         self.rooms = rooms
         self.metrics = ground.metrics
         self.spawn = rooms.spawn
-        self.pipeline = InteractivePipeline(rooms, process=ground.ids.new("gw"))
-        self.kept = KeptCalls(self.pipeline, settings.idempotency)
+        self.pipeline = InteractivePipeline(
+            rooms, process=ground.ids.new("gw"), idempotency=settings.idempotency
+        )
         self.keeper = Keeper(rooms)
         self.engines: list[ChildEngine] = []
         self.workers: list[Worker] = []
@@ -73,7 +73,7 @@ class Plant:
     def services(self, settings: Settings) -> Services:
         """What the gateway needs."""
         return Services(
-            pipeline=self.kept,
+            pipeline=self.pipeline,
             catalog=self.rooms.catalog,
             tenancy=self.rooms.tenancy,
             metrics=self.metrics,
