@@ -65,6 +65,9 @@ TESTED_ELSEWHERE = {
     "tenancy/contract.py": "contract/test_tenancy.py",
     "tenancy/memory.py": "contract/test_tenancy.py",
     "tenancy/sql.py": "contract/test_tenancy.py",
+    "tenancy/sql_admin_keys.py": "contract/test_tenancy.py",
+    "tenancy/sql_rows.py": "contract/test_tenancy.py",
+    "tenancy/sql_tables.py": "unit/migrations/test_database.py",
     "tokens/contract.py": "contract/test_tokens.py",
     # What only means something between rooms: the simulated world.
     "pipeline/interactive.py": "simulation/test_crash.py",
@@ -102,6 +105,7 @@ TESTED_ELSEWHERE = {
     "cli/doctor.py": "e2e/test_cli.py",
     "cli/top.py": "e2e/test_top.py",
     "migrations/versions/0001_tenancy.py": "unit/migrations/test_database.py",
+    "migrations/versions/0002_administration.py": "unit/migrations/test_database.py",
     "tokens/program.py": "unit/tokens/test_template.py",
     "tokens/sentinel.py": "unit/tokens/test_template.py",
     # What tests are made of.
@@ -114,6 +118,7 @@ TESTED_ELSEWHERE = {
     "testing/watched.py": "simulation/test_money.py",
     "testing/watched_queue.py": "simulation/test_crash.py",
     "testing/world.py": "simulation/test_crash.py",
+    "testing/contracts/admin_keys.py": "contract/test_tenancy.py",
     "testing/contracts/admission.py": "contract/test_admission.py",
     "testing/contracts/engine.py": "contract/test_engine.py",
     "testing/contracts/ledger.py": "contract/test_ledger.py",
@@ -124,6 +129,7 @@ TESTED_ELSEWHERE = {
     "testing/contracts/queue_machine.py": "contract/test_queue.py",
     "testing/contracts/stream.py": "contract/test_stream.py",
     "testing/contracts/tenancy.py": "contract/test_tenancy.py",
+    "testing/contracts/tenancy_directory.py": "contract/test_tenancy.py",
     "testing/contracts/tokens.py": "contract/test_tokens.py",
 }
 

@@ -14,14 +14,18 @@ from hypothesis import strategies as st
 
 from forebay.core.errors import NotAllowed, StoreUnavailable
 from forebay.core.job import Lane
+from forebay.core.principal import RateLimits
 from forebay.migrations import Database, open_database
-from forebay.tenancy import PlanSettings, Tenancy, plans_by_name
+from forebay.tenancy import AdminKeys, PlanSettings, Tenancy, plans_by_name
 from forebay.tenancy import sql as tenancy_sql
-from forebay.tenancy.memory import MemoryTenancy
+from forebay.tenancy.memory import MemoryAdminKeys, MemoryTenancy
 from forebay.tenancy.sql import SqlTenancy
+from forebay.tenancy.sql_admin_keys import SqlAdminKeys
 from forebay.testing.clock import CountingIds, FakeClock
+from forebay.testing.contracts.admin_keys import *  # noqa: F403
 from forebay.testing.contracts.tenancy import *  # noqa: F403
 from forebay.testing.contracts.tenancy import NOW, PLANS, made, refusal_of, secret, spec
+from forebay.testing.contracts.tenancy_directory import *  # noqa: F403
 
 PEPPER = bytes(range(32))
 
@@ -68,18 +72,39 @@ async def tenancy(
     database.close()
 
 
+@pytest.fixture(params=["memory", "sql"])
+async def admin_keys(
+    request: pytest.FixtureRequest, clock: FakeClock, tmp_path: Path
+) -> AsyncIterator[AdminKeys]:
+    if request.param == "memory":
+        yield MemoryAdminKeys(clock=clock, pepper=PEPPER)
+        return
+    database = open_database(tmp_path / "admin.db")
+    insert = sa.text(
+        "INSERT INTO organisations (id, name, plan, created_at)"
+        " VALUES ('org_1', 'one', '', 0), ('org_2', 'two', '', 0)"
+    )
+    await database.run(lambda connection: connection.execute(insert) and None)
+    yield SqlAdminKeys(database, clock=clock, pepper=PEPPER)
+    database.close()
+
+
 async def test_keys_and_revocations_outlive_the_process(tmp_path: Path, clock: FakeClock) -> None:
     database = open_database(tmp_path / "forebay.db")
     before = sql_tenancy(database, clock)
     infos = [await made(before, 1), await made(before, 2)]
     infos[1] = await before.revoke_key("key_2", at=NOW + 1)
+    infos[0] = await before.rotate_key("key_1", secret(3), at=NOW, overlap_seconds=60)
     database.close()
 
     database = open_database(tmp_path / "forebay.db")
     after = sql_tenancy(database, clock)
     assert await after.keys() == infos
     assert (await after.authenticate(secret(1))).scopes == infos[0].scopes
+    assert (await after.authenticate(secret(3))).scopes == infos[0].scopes
     await refusal_of(after, secret(2))
+    clock.advance(60)
+    await refusal_of(after, secret(1))
     database.close()
 
 
@@ -233,11 +258,16 @@ async def test_a_plan_that_shrinks_takes_lanes_from_existing_keys(
 
 KEYS = st.integers(1, 4)
 NAMES = st.sampled_from(["a", "b", ""])
+LIMITS = st.sampled_from([RateLimits(), RateLimits(1, 2, 3), RateLimits(61)])
 VERBS = st.one_of(
-    st.tuples(st.just("ensure"), NAMES, NAMES, st.sampled_from(["standard", "premium", "gold"])),
+    st.tuples(st.just("ensure"), NAMES, NAMES, st.sampled_from(["standard", "trial", "gold"])),
     st.tuples(st.just("create"), KEYS, KEYS, NAMES, NAMES, st.sampled_from([None, 5.0])),
     st.tuples(st.just("revoke"), KEYS),
-    st.tuples(st.just("authenticate"), KEYS),
+    st.tuples(st.just("rotate"), KEYS, st.integers(1, 8), st.sampled_from([0.0, 5.0, -1.0])),
+    st.tuples(st.just("archive"), st.integers(0, 3)),
+    st.tuples(st.just("rename"), st.integers(0, 3), NAMES),
+    st.tuples(st.just("limit"), st.integers(0, 3), st.sampled_from([None, "m"]), LIMITS),
+    st.tuples(st.just("authenticate"), st.integers(1, 8)),
     st.tuples(st.just("advance"), st.sampled_from([1.0, 10.0])),
     st.tuples(st.just("list")),
 )
@@ -254,7 +284,13 @@ async def play(tenancy: Tenancy, clock: FakeClock, verbs: list[tuple[Any, ...]])
     return answers
 
 
-async def play_one(tenancy: Tenancy, clock: FakeClock, verb: tuple[Any, ...]) -> Any:
+async def project(tenancy: Tenancy, number: int) -> str:
+    """The id of the number-th project, or one that is none."""
+    found = await tenancy.projects()
+    return found[number].scopes.project_id if number < len(found) else "proj_none"
+
+
+async def play_one(tenancy: Any, clock: FakeClock, verb: tuple[Any, ...]) -> Any:
     match verb:
         case ("ensure", organisation, project, plan):
             return await tenancy.ensure(organisation, project, plan=plan)
@@ -270,6 +306,17 @@ async def play_one(tenancy: Tenancy, clock: FakeClock, verb: tuple[Any, ...]) ->
             return await tenancy.create_key(wanted, secret(number))
         case ("revoke", key):
             return await tenancy.revoke_key(f"key_{key}", at=clock.now())
+        case ("rotate", key, number, overlap):
+            return await tenancy.rotate_key(
+                f"key_{key}", secret(number), at=clock.now(), overlap_seconds=overlap
+            )
+        case ("archive", number):
+            return await tenancy.archive_project(await project(tenancy, number), at=clock.now())
+        case ("rename", number, name):
+            return await tenancy.rename_project(await project(tenancy, number), name)
+        case ("limit", number, model, limits):
+            project_id = await project(tenancy, number)
+            return await tenancy.set_limits(project_id, limits, model=model)
         case ("authenticate", number):
             return await tenancy.authenticate(secret(number))
         case ("advance", seconds):

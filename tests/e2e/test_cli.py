@@ -393,7 +393,7 @@ def test_help_is_quick_and_imports_nothing_heavy():
 
 
 def test_keys_are_made_listed_and_revoked_while_the_server_runs(server):
-    made = server.command_json("keys", "create", "--name", "team", "--calls-per-minute", "1000")
+    made = server.command_json("keys", "create", "--name", "team", "--requests-per-minute", "1000")
     assert ask(server, made["key"])[0] == 200
     listed = {row["id"]: row for row in server.command_json("keys", "list")}
     assert listed[made["id"]]["name"] == "team"

@@ -126,7 +126,7 @@ async def key(world: World, name: str) -> str:
     secret = make_key(world.ids)
     await world.tenancy.ensure("acme", "main", plan=STANDARD.name)
     spec = KeySpec(world.ids.new("key"), name, "acme", "main", world.clock.now())
-    await world.tenancy.create_key(replace(spec, calls_per_minute=1), secret)
+    await world.tenancy.create_key(replace(spec, requests_per_minute=1), secret)
     return secret
 
 
@@ -159,7 +159,7 @@ def test_a_call_that_is_refused_further_on_has_used_its_permit(
     async def story() -> None:
         secret, other = await key(world, "one"), await key(world, "other")
         principal = await pipeline.enter(secret)
-        assert principal.calls_per_minute == 1
+        assert principal.key_limits.requests_per_minute == 1
         with pytest.raises(refusal):
             async with aclosing(pipeline.run(call(world, principal, **changes))) as bunches:
                 await anext(bunches)

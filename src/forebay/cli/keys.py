@@ -18,7 +18,7 @@ _HEADINGS = (
 )  # fmt: skip
 _WIDE = (
     "id", "name", "key", "organisation/project", "created", "state", ">budget USD", ">spent USD",
-    ">open calls", ">calls/minute", ">most output", "models", "lanes",
+    ">open calls", ">requests/minute", ">most output", "models", "lanes",
 )  # fmt: skip
 _SHOWN_OF_ID = 6
 _TO_THE_MINUTE = len("2027-01-15 08:00")
@@ -54,7 +54,7 @@ def create(
     max_open_calls: Annotated[
         int | None, typer.Option(metavar="N", help="Most calls at once.")
     ] = None,
-    calls_per_minute: Annotated[
+    requests_per_minute: Annotated[
         int | None, typer.Option(metavar="N", help="Most calls a minute.")
     ] = None,
     max_output_tokens: Annotated[
@@ -89,7 +89,7 @@ def create(
         "plan": plan,
         "monthly_budget_usd": monthly_budget,
         "max_open_calls": max_open_calls,
-        "calls_per_minute": calls_per_minute,
+        "requests_per_minute": requests_per_minute,
         "max_output_tokens": max_output_tokens,
         "expires_in_days": expires_in_days,
         "models": model or None,
@@ -167,7 +167,7 @@ def wide_cells(row: dict[str, Any], now: float) -> list[object]:
         row["monthly_budget_usd"],
         row["spent_usd"],
         row["open_calls"],
-        row["calls_per_minute"],
+        row["requests_per_minute"],
         row["max_output_tokens"],
         ", ".join(row["models"] or ("all",)),
         ", ".join(row["lanes"] or ("all of the plan",)),

@@ -9,7 +9,7 @@ Not here: how a verb travels (`forebay.gateway.control`), its wording on a termi
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from forebay.core.clock import Clock, IdSource
@@ -41,7 +41,7 @@ class KeyRequest:
     plan: str = "standard"
     monthly_budget_usd: str | None = None
     max_open_calls: int | None = None
-    calls_per_minute: int | None = None
+    requests_per_minute: int | None = None
     max_output_tokens: int | None = None
     expires_in_days: float | None = None
     models: tuple[str, ...] | None = None
@@ -112,7 +112,7 @@ class Administration:
             expires_at=None if days is None else now + days * DAY_SECONDS,
             models=None if request.models is None else self._model_ids(request.models),
             lanes=None if request.lanes is None else frozenset(map(_lane, request.lanes)),
-            calls_per_minute=request.calls_per_minute,
+            requests_per_minute=request.requests_per_minute,
             max_output_tokens=request.max_output_tokens,
         )
 
@@ -358,7 +358,7 @@ def _key(info: KeyInfo) -> dict[str, Any]:
         "revoked_at": info.revoked_at,
         "models": None if info.models is None else sorted(info.models),
         "lanes": None if info.lanes is None else sorted(info.lanes),
-        "calls_per_minute": info.calls_per_minute,
+        **asdict(info.limits),
         "max_output_tokens": info.max_output_tokens,
     }
 

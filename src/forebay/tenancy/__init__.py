@@ -1,16 +1,40 @@
 """Organisations, projects, API keys: see `contract.py`."""
 
-from forebay.tenancy.contract import KeyInfo, KeySpec, Plan, ProjectInfo, Tenancy
-from forebay.tenancy.keys import check, derive, make_key, open_pepper, redact
+from forebay.tenancy.contract import (
+    AdminKeyInfo,
+    AdminKeys,
+    Directory,
+    KeyInfo,
+    KeySpec,
+    Plan,
+    ProjectInfo,
+    ProjectLimits,
+    ServiceAccount,
+    Tenancy,
+)
+from forebay.tenancy.keys import (
+    ADMIN_KEY,
+    check,
+    derive,
+    make_key,
+    open_pepper,
+    redact,
+)
 from forebay.tenancy.settings import STANDARD, PlanSettings, plans_by_name
 
 __all__ = [
+    "ADMIN_KEY",
     "STANDARD",
+    "AdminKeyInfo",
+    "AdminKeys",
+    "Directory",
     "KeyInfo",
     "KeySpec",
     "Plan",
     "PlanSettings",
     "ProjectInfo",
+    "ProjectLimits",
+    "ServiceAccount",
     "Tenancy",
     "check",
     "derive",

@@ -14,7 +14,7 @@ ROW = {
     "revoked_at": None,
     "models": None,
     "lanes": ["batch"],
-    "calls_per_minute": 60,
+    "requests_per_minute": 60,
     "max_output_tokens": None,
     "monthly_budget_usd": "5.00",
     "spent_usd": "0.10",

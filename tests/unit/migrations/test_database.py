@@ -11,17 +11,19 @@ import sys
 import threading
 import zipfile
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
+from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy.exc import IntegrityError
 
 from forebay.core.errors import StoreUnavailable
 from forebay.migrations import Database, DatabaseRefused, open_database, upgrade
-from forebay.tenancy.sql import METADATA
+from forebay.tenancy.sql_tables import METADATA
 
 ROOT = Path(__file__).parents[3]
 
@@ -107,6 +109,29 @@ def test_a_schema_of_the_future_is_refused_and_left_alone(path: Path) -> None:
     assert path.read_bytes() == before
 
 
+def test_what_the_first_schema_held_is_kept(path: Path) -> None:
+    first = sa.create_engine(f"sqlite:///{path}")
+    with first.begin() as connection:
+        import_module("forebay.migrations.versions.0001_tenancy").upgrade(
+            Operations(MigrationContext.configure(connection))
+        )
+    first.dispose()
+    plainly(
+        path,
+        "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)",
+        "INSERT INTO alembic_version VALUES ('0001')",
+        "INSERT INTO organisations (id, name, plan, created_at) VALUES ('o', 'o', 'standard', 1)",
+        "INSERT INTO projects (id, organisation_id, name, created_at) VALUES ('p', 'o', 'p', 1)",
+        "INSERT INTO api_keys (id, digest, project_id, name, redacted, created_at, calls_per_minute)"
+        " VALUES ('k', x'00', 'p', '', '', 1, 60)",
+    )
+    open_database(path).close()
+    assert plainly(path, "SELECT id, requests_per_minute, tokens_per_minute FROM api_keys") == [
+        ("k", 60, None)
+    ]
+    assert plainly(path, "SELECT id, archived_at FROM projects") == [("p", None)]
+
+
 def test_a_failed_upgrade_leaves_the_file_as_it_was(path: Path) -> None:
     """The second table of step 0001 cannot be made: the first must not stay behind."""
     plainly(path, "CREATE TABLE projects (mine)")
@@ -143,7 +168,7 @@ def test_a_damaged_page_is_noticed_at_the_start(path: Path) -> None:
     middle = len(content) // 2 // 4096 * 4096
     content[middle : middle + 4096] = b"\xa5" * 4096
     path.write_bytes(content)
-    with pytest.raises(DatabaseRefused, match=r"damaged.*move it away"):
+    with pytest.raises(DatabaseRefused, match=r"(?s)damaged.*move it away"):
         open_database(path)
     assert path.read_bytes() == content
 

@@ -99,7 +99,7 @@ async def test_a_key_for_models_gets_their_ids_whatever_they_were_called(adminis
         (KeyRequest(models=("nope",)), "'nope' here; there are: smollm2, small, default, scripted"),
         (KeyRequest(max_open_calls=0), "max_open_calls must be at least 1"),
         (KeyRequest(max_open_calls=2**70), "max_open_calls must be at least 1"),
-        (KeyRequest(calls_per_minute=0), "calls_per_minute must be at least 1"),
+        (KeyRequest(requests_per_minute=0), "requests_per_minute is 0, but must be between 1 and"),
         (KeyRequest(expires_in_days=0), "must be above 0"),
         (KeyRequest(expires_in_days=float("nan")), "must be above 0"),
         (KeyRequest(expires_in_days=1e300), "at most 36500"),
