@@ -1,7 +1,7 @@
 """The memory ledger is the oracle: random verbs on it and on SQLite, side by side.
 
 After every step both must have given the same answer or the same error with the same message, and
-have the same balances, usage and totals, which must add up (L1-L5, L15).
+have the same balances, usage and totals, which must add up (L1-L5, L9, L15).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from forebay.core.delta import FinishReason
-from forebay.core.errors import AlreadyResolved, ForebayError
-from forebay.core.hold import Account, Bill, Hold, HoldRequest, Period, UsageQuery
+from forebay.core.errors import AlreadyResolved, ForebayError, KeyClaimed
+from forebay.core.hold import Account, Bill, Claim, Hold, HoldRequest, Period, UsageQuery
 from forebay.core.job import Lane
 from forebay.core.money import PriceTerms
 from forebay.core.principal import Scopes
@@ -58,6 +58,11 @@ bills = st.builds(
     st.sampled_from(list(Outcome)),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
     st.builds(Timings, st.none() | st.integers(0, 9), st.none(), st.integers(0, 9)),
+    st.binary(max_size=40),
+)
+keys = st.sampled_from(["a", "ä", "c"])
+claims = st.none() | st.builds(
+    Claim, keys, st.binary(min_size=32, max_size=32), st.binary(max_size=9)
 )
 
 
@@ -69,10 +74,10 @@ class Twins(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.folder = tempfile.TemporaryDirectory()
         self.clock = FakeClock(now=1_796_083_100.0)  # 2026-11-30, 22:38 before the month ends
-        self.memory = MemoryLedger(self.clock)
+        self.memory = MemoryLedger(self.clock, answers_bytes=150)
         path = Path(self.folder.name) / "ledger.db"
         self.opened: dict[str, tuple[Scopes, int]] = {}
-        self.sqlite: Any = self.runner.run(SqliteLedger.open(path, self.clock))
+        self.sqlite: Any = self.runner.run(SqliteLedger.open(path, self.clock, answers_bytes=150))
 
     def teardown(self) -> None:
         self.runner.run(self.sqlite.close())
@@ -129,6 +134,7 @@ class Twins(RuleBasedStateMachine):
             st.booleans(),
             st.sampled_from(OWNERS),
             st.just(0.0),
+            claims,
         ),
         asked=st.booleans(),
     )
@@ -144,6 +150,12 @@ class Twins(RuleBasedStateMachine):
                 if cap is not None and now.pending_nanos > balance.pending_nanos:
                     assert now.posted_nanos + now.pending_nanos <= cap, "L2"
             self.opened.setdefault(request.id, (request.scopes, answer.amount_nanos))
+
+    @rule(organisation=st.sampled_from(ORGANISATIONS), key=keys)
+    def recall(self, organisation: str, key: str) -> None:
+        remembered = self.both(lambda ledger: ledger.recall(organisation, key))
+        if remembered is not None and remembered.answer is None:
+            assert remembered.call_id in self.opened, "L9"
 
     def resolved(self, rows: Any) -> None:
         """Take what was resolved out of the open holds; it was there, and not dearer (L3, L4)."""
@@ -235,6 +247,8 @@ async def answer_of(verb: Callable[[Any], Awaitable[Any]], ledger: Any) -> Any:
         return await verb(ledger)
     except AlreadyResolved as error:
         return AlreadyResolved, error.row
+    except KeyClaimed as error:
+        return KeyClaimed, error.remembered
     except (ForebayError, KeyError, ValueError) as error:
         return type(error), str(error)
 

@@ -17,6 +17,9 @@ Invariants
 - L6 Nothing runs without a committed hold: when `hold` returns, it is durable.
 - L7 An older attempt settles nothing and releases nothing.
 - L8 watermark <= billed output <= n·M, and never more than the caller reports; our fault is a release.
+- L9 One hold per idempotency key of an organisation while the key is remembered: it is claimed in the
+  hold's transaction, remembered while the hold is open, and for a day if that was settled as
+  completed, with its answer, stored with the settlement. Any other ending forgets it at once.
 - L10 Wall-clock jumps change no balance and kill no process: liveness is counters on the keeper's
   monotonic clock.
 - L11 Every amount can be recomputed from its stored price version (`pricing.amount_nanos`).
@@ -32,7 +35,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from forebay.core.hold import Account, Balance, Bill, Hold, HoldRequest, UsageQuery
+from forebay.core.hold import Account, Balance, Bill, Hold, HoldRequest, Remembered, UsageQuery
 from forebay.core.money import Price, PriceTerms
 from forebay.core.usage import UsageRow, UsageTotal
 
@@ -50,7 +53,8 @@ class Ledger(ABC):
 
         A ceiling may be lowered down to `floor_tokens` to fit the balances. Raises
         InsufficientQuota (also for a scope without an account), TooManyOpenCalls,
-        AlreadyResolved; StoreUnavailable only if nothing was stored.
+        AlreadyResolved, KeyClaimed (another call has claimed its idempotency key, L9; asked
+        before money, as a replay is free); StoreUnavailable only if nothing was stored.
         """
 
     @abstractmethod
@@ -66,8 +70,8 @@ class Ledger(ABC):
         """Charge for an attempt and return the rest of the hold, in one commit (L4, L5).
 
         The amount is computed here from the pinned price, with input = the hold's P and output
-        clamped to n·M (L3, L8). Raises AlreadyResolved (carrying the row), StaleAttempt (L7),
-        UnknownHold.
+        clamped to n·M (L3, L8); the bill's answer is kept for a claimed key (L9). Raises
+        AlreadyResolved (carrying the row), StaleAttempt (L7), UnknownHold.
         """
 
     @abstractmethod
@@ -90,6 +94,13 @@ class Ledger(ABC):
     @abstractmethod
     async def balances(self, scope: str) -> Balance:
         """The scope's current balance. A scope without an account answers cap 0 and zeros."""
+
+    @abstractmethod
+    async def recall(self, organisation_id: str, key: str) -> Remembered | None:
+        """The call that has claimed this idempotency key, with its answer once it is there (L9).
+
+        None: free to claim. Answers are bounded in bytes; the oldest are forgotten first.
+        """
 
     @abstractmethod
     async def usage(self, query: UsageQuery) -> list[UsageRow]:

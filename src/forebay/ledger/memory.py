@@ -14,8 +14,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from forebay.core.clock import Clock
-from forebay.core.errors import AlreadyResolved, StaleAttempt, StoreUnavailable, UnknownHold
-from forebay.core.hold import Account, Balance, Bill, Hold, HoldRequest, UsageQuery
+from forebay.core.errors import (
+    AlreadyResolved,
+    KeyClaimed,
+    StaleAttempt,
+    StoreUnavailable,
+    UnknownHold,
+)
+from forebay.core.hold import Account, Balance, Bill, Hold, HoldRequest, Remembered, UsageQuery
 from forebay.core.money import Price, PriceTerms
 from forebay.core.usage import Usage, UsageRow, UsageTotal
 from forebay.ledger import reports, rules
@@ -46,8 +52,11 @@ class _Sums:
 class MemoryLedger(Ledger, Books):
     """Owned by one event loop; safe from any number of its tasks."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, answers_bytes: int = rules.KEPT_ANSWER_BYTES) -> None:
         self._clock = clock
+        self._answers_bytes = answers_bytes
+        self._claims: dict[tuple[str, str], Remembered] = {}
+        self._kept_bytes = 0
         self._accounts: dict[str, Account] = {}
         self._open: dict[str, int] = {}
         self._sums: dict[tuple[str, str], _Sums] = {}
@@ -66,6 +75,7 @@ class MemoryLedger(Ledger, Books):
             return known.answer()
         if (row := self._resolved.get(request.id)) is not None:
             raise AlreadyResolved(row)
+        self._check_claim(request)
         price = self._price(request.price_version)
         day = rules.day_id(request.created_at)
         held = rules.grant(request, price, [self._standing(s, day) for s in request.scopes])
@@ -78,7 +88,34 @@ class MemoryLedger(Ledger, Books):
             sums.check()
             self._open[scope] += 1
         self._held[held.id] = held
+        if (claim := request.claim) is not None:
+            self._forget((request.scopes.organisation_id, claim.key))
+            self._claims[request.scopes.organisation_id, claim.key] = Remembered(
+                request.id, claim, request.created_at, None
+            )
         return held.answer()
+
+    def _check_claim(self, request: HoldRequest) -> None:
+        if (claim := request.claim) is None:
+            return
+        remembered = self._claims.get((request.scopes.organisation_id, claim.key))
+        if remembered is not None and rules.is_remembered(remembered, request.created_at):
+            raise KeyClaimed(remembered)
+
+    def _forget(self, place: tuple[str, str]) -> None:
+        remembered = self._claims.pop(place, None)
+        if remembered is not None and remembered.answer is not None:
+            self._kept_bytes -= rules.kept_bytes(remembered.claim, remembered.answer)
+
+    def _end_claim(self, place: tuple[str, str], answer: bytes | None) -> None:
+        """Keep the answer as the newest, and forget the oldest until all fit; or forget the key."""
+        claimed = self._claims.pop(place)
+        if answer is None:
+            return
+        self._claims[place] = replace(claimed, answer=answer)
+        self._kept_bytes += rules.kept_bytes(claimed.claim, answer)
+        while self._kept_bytes > self._answers_bytes:
+            self._forget(next(p for p, known in self._claims.items() if known.answer is not None))
 
     def _standing(self, scope: str, day: str) -> Standing:
         account = self._accounts.get(scope)
@@ -130,6 +167,9 @@ class MemoryLedger(Ledger, Books):
         del self._held[held.id]
         self._rows.append(row)
         self._resolved[held.id] = row
+        if held.claim_key is not None:
+            kept = bill.answer if rules.keeps_answer(bill, charged) else None
+            self._end_claim((held.scopes.organisation_id, held.claim_key), kept)
         return row
 
     async def beat(self, process: str, counter: int, progress: Mapping[str, int]) -> None:
@@ -148,7 +188,15 @@ class MemoryLedger(Ledger, Books):
             for held in [h for h in self._held.values() if h.owner == process]:
                 bill, charged = rules.owner_died(held, progress.get(held.id, 0))
                 rows.append(self._resolve(held, bill, charged))
+        self._forget_expired()
         return rows
+
+    def _forget_expired(self) -> None:
+        now = self._clock.now()
+        expired = (p for p, known in self._claims.items() if not rules.is_remembered(known, now))
+        oldest = sorted(expired, key=lambda place: self._claims[place].claimed_at)
+        for place in oldest[: rules.FORGOTTEN_PER_SWEEP]:
+            self._forget(place)
 
     async def balances(self, scope: str) -> Balance:
         self._check_usable()
@@ -160,6 +208,13 @@ class MemoryLedger(Ledger, Books):
         return Balance(
             account, period, sums.posted, sums.pending, sums.high_water, self._open[scope]
         )
+
+    async def recall(self, organisation_id: str, key: str) -> Remembered | None:
+        self._check_usable()
+        remembered = self._claims.get((organisation_id, key))
+        if remembered is None or not rules.is_remembered(remembered, self._clock.now()):
+            return None
+        return remembered
 
     async def usage(self, query: UsageQuery) -> list[UsageRow]:
         self._check_usable()

@@ -7,6 +7,8 @@ one scope as a hold finds it; *held* is a committed hold as a settlement finds i
   refuses everything; no cap still ends where 64-bit integers do.
 - Money is looked at before concurrency: "your budget is spent" is final, "too many at once" is not.
 - A settlement's input is the hold's own P and its output is clamped to n·M (L3, L8).
+- A claimed idempotency key is remembered while its hold is open, and for a day if that was settled
+  as completed (L9); a day is wall time, so a clock that jumps forgets early or late.
 - A process is dead when its counter stood still for 10 s of the caller's monotonic clock (L10).
 
 Not here: the arithmetic of prices (`pricing`), the hash chain (`audit`), any storage.
@@ -20,7 +22,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from forebay.core.errors import InsufficientQuota, StaleAttempt, TooManyOpenCalls
-from forebay.core.hold import Account, Bill, Hold, HoldRequest, Period
+from forebay.core.hold import Account, Bill, Claim, Hold, HoldRequest, Period, Remembered
 from forebay.core.job import Lane
 from forebay.core.money import MAX_NANOS, Price, format_usd
 from forebay.core.principal import Scopes
@@ -30,6 +32,10 @@ from forebay.ledger.pricing import affordable_ceiling, amount_nanos, hold_nanos
 
 DEAD_AFTER_SECONDS = 10.0  # ten beats of one second each
 OPEN_RETRY_SECONDS = 1.0  # calls end all the time; a better prediction is not the ledger's
+REMEMBERED_SECONDS = 86_400.0  # a claimed key and its answer, from the claim on
+KEPT_ANSWER_BYTES = 256 << 20  # of all answers together; the oldest go first
+FORGOTTEN_PER_SWEEP = 1_000  # expired claims; more wait for the next sweep, invisible
+FINGERPRINT_BYTES = 32
 KINDS = ("organisation", "project", "key")  # the order of Scopes
 
 _ADJECTIVES = {Period.TOTAL: "", Period.MONTH: "monthly ", Period.DAY: "daily "}
@@ -78,6 +84,7 @@ class Held:
     attempt: int
     amount_nanos: int
     created_at: float
+    claim_key: str | None = None
 
     def answer(self) -> Hold:
         """What the caller of `hold` gets, the first time and every time."""
@@ -85,10 +92,11 @@ class Held:
 
 
 class Charge(NamedTuple):
-    """What a resolution writes down and what it costs."""
+    """What a resolution writes down and what it costs; `settled` tells a settlement from a release."""
 
     usage: Usage
     amount_nanos: int
+    settled: bool
 
 
 def day_id(at: float) -> str:
@@ -131,6 +139,9 @@ def check_request(request: HoldRequest) -> None:
         raise ValueError(f"hold {request.id}: input_tokens >= 0 and choices >= 1 are needed")
     if not 1 <= request.floor_tokens <= request.ceiling_tokens:
         raise ValueError(f"hold {request.id}: 1 <= floor_tokens <= ceiling_tokens is needed")
+    claim = request.claim
+    if claim and (not claim.key or len(claim.fingerprint) != FINGERPRINT_BYTES):
+        raise ValueError(f"hold {request.id}: a claim needs a key and a fingerprint of 32 bytes")
 
 
 def check_progress(progress: Mapping[str, int]) -> None:
@@ -171,6 +182,7 @@ def grant(request: HoldRequest, price: Price, standings: Sequence[Standing]) -> 
         attempt=1,
         amount_nanos=amount,
         created_at=request.created_at,
+        claim_key=request.claim.key if request.claim else None,
     )
 
 
@@ -227,6 +239,21 @@ def check_attempt(held: Held, attempt: int) -> None:
         )
 
 
+def is_remembered(remembered: Remembered, at: float) -> bool:
+    """Whether a claim still counts: always while its call is open, then for a day (L9)."""
+    return remembered.answer is None or at - remembered.claimed_at < REMEMBERED_SECONDS
+
+
+def keeps_answer(bill: Bill, charged: Charge) -> bool:
+    """Whether a claimed key outlives its hold; any other ending forgets it (L9)."""
+    return charged.settled and bill.outcome is Outcome.COMPLETED
+
+
+def kept_bytes(claim: Claim, answer: bytes) -> int:
+    """What a kept answer counts as against the bound of all answers."""
+    return len(claim.key.encode()) + len(claim.fingerprint) + len(claim.head) + len(answer)
+
+
 def charge(held: Held, usage: Usage) -> Charge:
     """A settlement: the hold's own P, the output clamped to n·M, at the pinned price."""
     billed = Usage(
@@ -238,7 +265,7 @@ def charge(held: Held, usage: Usage) -> Charge:
     )
     amount = amount_nanos(held.price, billed)
     assert 0 <= amount <= held.amount_nanos, "L3"
-    return Charge(billed, amount)
+    return Charge(billed, amount, settled=True)
 
 
 def waive(held: Held, usage: Usage) -> Charge:
@@ -251,7 +278,7 @@ def waive(held: Held, usage: Usage) -> Charge:
         finish_reasons=usage.finish_reasons,
         counted=usage.counted,
     )
-    return Charge(ran, 0)
+    return Charge(ran, 0, settled=False)
 
 
 def _clamp(tokens: int, most: int) -> int:

@@ -7,7 +7,7 @@ The money has a file of its own (`ledger.db`), opened through apsw only: it brin
 WAL with synchronous=FULL: what was answered survives the process and the power. No memory map: an
 I/O error must be an error code, not a signal.
 
-Invariants: all of `contract.py`; `sqlite_sql` says which of them the store itself refuses to break.
+Invariants: all of `contract.py`; `sqlite_schema` says which of them the store itself refuses to break.
 
 Not here: the SQL (`sqlite_sql`), what the verbs do (`sqlite_verbs`), the decisions (`rules`), and
 the lock that keeps a second process out of the directory (wiring).
@@ -28,10 +28,10 @@ import apsw
 
 from forebay.core.clock import Clock
 from forebay.core.errors import StoreUnavailable
-from forebay.core.hold import Account, Balance, Bill, Hold, HoldRequest, UsageQuery
+from forebay.core.hold import Account, Balance, Bill, Hold, HoldRequest, Remembered, UsageQuery
 from forebay.core.money import Price, PriceTerms
 from forebay.core.usage import UsageRow, UsageTotal
-from forebay.ledger import rules, sqlite_sql
+from forebay.ledger import rules, sqlite_schema
 from forebay.ledger.contract import Books, Ledger
 from forebay.ledger.sqlite_reads import Reads
 from forebay.ledger.sqlite_rows import encode_progress
@@ -61,12 +61,15 @@ class SqliteLedger(Ledger, Books):
         self._closed = False
 
     @classmethod
-    async def open(cls, path: Path, clock: Clock) -> SqliteLedger:
+    async def open(
+        cls, path: Path, clock: Clock, *, answers_bytes: int = rules.KEPT_ANSWER_BYTES
+    ) -> SqliteLedger:
         """Open or create the file, check it, and start the threads.
 
-        Raises StoreUnavailable saying what is wrong and what to do.
+        `answers_bytes` bounds the answers kept for idempotency keys. Raises
+        StoreUnavailable saying what is wrong and what to do.
         """
-        writing, reading, verbs = await asyncio.to_thread(_connect, path)
+        writing, reading, verbs = await asyncio.to_thread(_connect, path, answers_bytes)
         loop = asyncio.get_running_loop()
         writer = GroupCommit(writing, loop, on_rollback=verbs.forget)
         return cls(writer, verbs, Reads(reading), clock)
@@ -96,6 +99,10 @@ class SqliteLedger(Ledger, Books):
 
     async def balances(self, scope: str) -> Balance:
         return await self._ask(partial(self._reads.balances, scope, self._clock.now()))
+
+    async def recall(self, organisation_id: str, key: str) -> Remembered | None:
+        now = self._clock.now()
+        return await self._ask(partial(self._reads.recall, organisation_id, key, now))
 
     async def usage(self, query: UsageQuery) -> list[UsageRow]:
         return await self._ask(partial(self._reads.usage, query))
@@ -143,7 +150,7 @@ def check_library(version: str) -> None:
         )
 
 
-def _connect(path: Path) -> tuple[apsw.Connection, apsw.Connection, Verbs]:
+def _connect(path: Path, answers_bytes: int) -> tuple[apsw.Connection, apsw.Connection, Verbs]:
     """Both connections and the verbs, or StoreUnavailable and nothing left open."""
     check_library(apsw.sqlite_lib_version())
     opened: list[apsw.Connection] = []
@@ -153,7 +160,7 @@ def _connect(path: Path) -> tuple[apsw.Connection, apsw.Connection, Verbs]:
         _prepare_file(opened[0], path)
         opened.append(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY))
         _set_up(opened[1], "query_only = ON")
-        return opened[0], opened[1], Verbs(opened[0])
+        return opened[0], opened[1], Verbs(opened[0], answers_bytes)
     except Exception as error:
         for connection in opened:
             connection.close()
@@ -186,9 +193,9 @@ def _prepare_file(connection: apsw.Connection, path: Path) -> None:
         raise StoreUnavailable(f"{path} is damaged ({what}). {REPAIR}")
     if connection.pragma("user_version") == 0:
         with connection:
-            connection.execute(sqlite_sql.SCHEMA)
-            connection.pragma("application_id", sqlite_sql.APPLICATION_ID)
-            connection.pragma("user_version", sqlite_sql.SCHEMA_VERSION)
+            connection.execute(sqlite_schema.SCHEMA)
+            connection.pragma("application_id", sqlite_schema.APPLICATION_ID)
+            connection.pragma("user_version", sqlite_schema.SCHEMA_VERSION)
 
 
 def _set_up(connection: apsw.Connection, *pragmas: str) -> None:
@@ -200,18 +207,18 @@ def _set_up(connection: apsw.Connection, *pragmas: str) -> None:
 def _check_whose(connection: apsw.Connection, path: Path) -> None:
     """Refuse a file of a newer version, or one that is not a ledger, before anything is written."""
     version = connection.pragma("user_version")
-    if version > sqlite_sql.SCHEMA_VERSION:
+    if version > sqlite_schema.SCHEMA_VERSION:
         raise StoreUnavailable(
             f"{path} was written by a newer Forebay (schema {version}; this one knows "
-            f"{sqlite_sql.SCHEMA_VERSION}). Upgrade Forebay."
+            f"{sqlite_schema.SCHEMA_VERSION}). Upgrade Forebay."
         )
-    if 0 < version < sqlite_sql.SCHEMA_VERSION:
+    if 0 < version < sqlite_schema.SCHEMA_VERSION:
         raise StoreUnavailable(
             f"{path} has schema {version}, from before the first release; this Forebay writes "
-            f"{sqlite_sql.SCHEMA_VERSION}. Name another data directory, or delete this one."
+            f"{sqlite_schema.SCHEMA_VERSION}. Name another data directory, or delete this one."
         )
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]
-    ours = connection.pragma("application_id") == sqlite_sql.APPLICATION_ID
+    ours = connection.pragma("application_id") == sqlite_schema.APPLICATION_ID
     if tables and not (ours and version):
         raise StoreUnavailable(f"{path} is not a ledger of Forebay. Name another data directory.")
 

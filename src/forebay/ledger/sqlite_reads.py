@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import apsw
 
-from forebay.core.hold import Account, Balance, Period, UsageQuery
+from forebay.core.hold import Account, Balance, Period, Remembered, UsageQuery
 from forebay.core.money import Price
 from forebay.core.usage import UsageRow, UsageTotal
 from forebay.ledger import reports, rules, sqlite_sql
-from forebay.ledger.sqlite_rows import Columns, price_of, row_of
+from forebay.ledger.sqlite_rows import Columns, price_of, remembered_of, row_of
 
 
 class Reads:
@@ -33,6 +33,11 @@ class Reads:
         account = Account(scope, cap, Period(period), max_open)
         period_id = rules.period_id(account.period, day)
         return Balance(account, period_id, posted, pending, high_water, open_holds)
+
+    def recall(self, organisation_id: str, key: str, now: float) -> Remembered | None:
+        found = self._connection.execute(sqlite_sql.CLAIM, (organisation_id, key)).fetchall()
+        remembered = remembered_of(key, found[0]) if found else None
+        return remembered if remembered and rules.is_remembered(remembered, now) else None
 
     def usage(self, query: UsageQuery) -> list[UsageRow]:
         reports.check_query(query)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from forebay.core.delta import FinishReason
-from forebay.core.hold import Account, Period
+from forebay.core.hold import Account, Claim, Period, Remembered
 from forebay.core.job import Lane
 from forebay.core.money import Price, PriceTerms
 from forebay.core.principal import Scopes
@@ -54,6 +54,7 @@ def held_columns(held: Held) -> Columns:
         held.attempt,
         held.amount_nanos,
         held.created_at,
+        held.claim_key,
     )
 
 
@@ -73,7 +74,13 @@ def held_of(columns: Columns, price: Price) -> Held:
         attempt=columns[15],
         amount_nanos=columns[16],
         created_at=columns[17],
+        claim_key=columns[18],
     )
+
+
+def remembered_of(key: str, columns: Columns) -> Remembered:
+    call_id, fingerprint, head, claimed_at, answer = columns
+    return Remembered(call_id, Claim(key, fingerprint, head), claimed_at, answer)
 
 
 PRICE_VERSION = 9  # where held columns carry it

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import apsw
 
-from forebay.core.errors import AlreadyResolved, StaleAttempt, UnknownHold
+from forebay.core.errors import AlreadyResolved, KeyClaimed, StaleAttempt, UnknownHold
 from forebay.core.hold import Account, Bill, Hold, HoldRequest
 from forebay.core.money import Price, PriceTerms
 from forebay.core.usage import Usage, UsageRow
@@ -27,6 +27,7 @@ from forebay.ledger.sqlite_rows import (
     held_columns,
     held_of,
     price_of,
+    remembered_of,
     row_columns,
     row_of,
     standing_of,
@@ -40,8 +41,9 @@ class Verbs:
     chain, price versions (immutable), and the sweep's view of who beats (L10).
     """
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: apsw.Connection, answers_bytes: int) -> None:
         self._connection = connection
+        self._answers_bytes = answers_bytes
         self._prices: dict[int, Price] = {}
         self._view: rules.View = {}
         self._head: tuple[int, str] | None = None
@@ -83,11 +85,24 @@ class Verbs:
         held_before, resolved = self._one(sqlite_sql.KNOWN, request.id) or (0, 0)
         if held_before or resolved:
             return self._live(request.id).answer()
+        self._check_claim(request)
         price = self._price(request.price_version)
         standings = self._standings(request.scopes, rules.day_id(request.created_at))
         held = rules.grant(request, price, standings)
         self._all(sqlite_sql.ADD_HOLD, *held_columns(held))
+        if (claim := request.claim) is not None:
+            columns = (claim.key, request.id, claim.fingerprint, claim.head, request.created_at)
+            self._all(sqlite_sql.ADD_CLAIM, request.scopes.organisation_id, *columns)
         return held.answer()
+
+    def _check_claim(self, request: HoldRequest) -> None:
+        if (claim := request.claim) is None:
+            return
+        found = self._one(sqlite_sql.CLAIM, request.scopes.organisation_id, claim.key)
+        if found is not None:
+            remembered = remembered_of(claim.key, found)
+            if rules.is_remembered(remembered, request.created_at):
+                raise KeyClaimed(remembered)
 
     def _standings(self, scopes: Sequence[str], day: str) -> list[Standing]:
         found = {columns[0]: columns for columns in self._all(sqlite_sql.STANDINGS, *scopes, day)}
@@ -131,8 +146,19 @@ class Verbs:
         sequence, previous_hash = self._newest_link()
         row = rules.resolution(held, bill, charged, Place(sequence + 1, previous_hash, at))
         self._all(sqlite_sql.ADD_ROW, *row_columns(row), *held.periods, held.amount_nanos)
+        if held.claim_key is not None:
+            kept = bill.answer if rules.keeps_answer(bill, charged) else None
+            self._end_claim(held.scopes.organisation_id, held.claim_key, row.sequence, kept)
         self._head = (row.sequence, row.hash)
         return row
+
+    def _end_claim(self, organisation: str, key: str, sequence: int, answer: bytes | None) -> None:
+        if answer is None:
+            self._all(sqlite_sql.FORGET_CLAIM, organisation, key)
+            return
+        self._all(sqlite_sql.KEEP_ANSWER, organisation, key, sequence, answer)
+        while self._all(sqlite_sql.KEPT_BYTES)[0][0] > self._answers_bytes:
+            self._all(sqlite_sql.FORGET_OLDEST)
 
     def beat(self, process: str, counter: int, progress: bytes) -> None:
         self._all(sqlite_sql.BEAT, process, counter, progress)
@@ -150,6 +176,8 @@ class Verbs:
                 bill, charged = rules.owner_died(held, progress.get(held.id, 0))
                 rows.append(self._resolve(held, bill, charged, at))
             self._all(sqlite_sql.DROP_BEAT, process)
+        expired = at - rules.REMEMBERED_SECONDS
+        self._all(sqlite_sql.FORGET_EXPIRED, expired, rules.FORGOTTEN_PER_SWEEP)
         self._view = view
         return rows
 

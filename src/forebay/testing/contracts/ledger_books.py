@@ -168,6 +168,7 @@ async def test_a_closed_ledger_refuses_every_verb(ledger: Any) -> None:
         ledger.beat("gateway-1", 1, {}),
         ledger.sweep(1.0),
         ledger.balances("key_a"),
+        ledger.recall("org_a", "key-1"),
         ledger.usage(UsageQuery()),
         ledger.totals(UsageQuery(), by="key"),
         ledger.price(1),
