@@ -46,6 +46,9 @@ TESTED_ELSEWHERE = {
     # A contract and its implementations: its suite.
     "admission/contract.py": "contract/test_admission.py",
     "admission/memory.py": "contract/test_admission.py",
+    "alerts/contract.py": "contract/test_alerts.py",
+    "alerts/memory.py": "contract/test_alerts.py",
+    "alerts/sql.py": "contract/test_alerts.py",
     "engine/contract.py": "contract/test_engine.py",
     "engine/child.py": "contract/test_engine_child.py",
     "engine/openvino.py": "contract/test_engine.py",
@@ -107,6 +110,7 @@ TESTED_ELSEWHERE = {
     "cli/top.py": "e2e/test_top.py",
     "migrations/versions/0001_tenancy.py": "unit/migrations/test_database.py",
     "migrations/versions/0002_administration.py": "unit/migrations/test_database.py",
+    "migrations/versions/0003_spend_alerts.py": "unit/migrations/test_database.py",
     "tokens/program.py": "unit/tokens/test_template.py",
     "tokens/sentinel.py": "unit/tokens/test_template.py",
     # What tests are made of.
@@ -121,6 +125,7 @@ TESTED_ELSEWHERE = {
     "testing/world.py": "simulation/test_crash.py",
     "testing/contracts/admin_keys.py": "contract/test_tenancy.py",
     "testing/contracts/admission.py": "contract/test_admission.py",
+    "testing/contracts/alerts.py": "contract/test_alerts.py",
     "testing/contracts/engine.py": "contract/test_engine.py",
     "testing/contracts/ledger.py": "contract/test_ledger.py",
     "testing/contracts/ledger_books.py": "contract/test_ledger.py",
