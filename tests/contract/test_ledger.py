@@ -12,8 +12,10 @@ from forebay.ledger.sqlite import SqliteLedger
 from forebay.testing.clock import FakeClock
 from forebay.testing.contracts.ledger import *  # noqa: F403
 from forebay.testing.contracts.ledger_books import *  # noqa: F403
+from forebay.testing.contracts.ledger_caps import *  # noqa: F403
 from forebay.testing.contracts.ledger_claims import *  # noqa: F403
 from forebay.testing.contracts.ledger_claims import ANSWERS_BYTES
+from forebay.testing.contracts.ledger_records import *  # noqa: F403
 from forebay.testing.contracts.ledger_sweep import *  # noqa: F403
 
 

@@ -106,7 +106,7 @@ async def test_a_lowered_limit_of_open_calls_follows_down_as_they_end(
     await furnish(ledger, max_open_holds=3)
     for number in (1, 2, 3):
         await ledger.hold(ask(number))
-    raw(path, "UPDATE account SET max_open_holds = 1 WHERE scope = 'key_a'")
+    await ledger.set_max_open_holds("key_a", 1)
     marks = []
     for number in (1, 2, 3):
         with pytest.raises(TooManyOpenCalls):
@@ -356,7 +356,7 @@ async def test_a_file_of_a_newer_version_is_left_alone(path: Path, clock: FakeCl
     raw(path, f"PRAGMA user_version = {sqlite_schema.SCHEMA_VERSION + 1}")
     with pytest.raises(StoreUnavailable, match=r"newer Forebay"):
         await SqliteLedger.open(path, clock)
-    raw(path, f"PRAGMA user_version = {sqlite_schema.SCHEMA_VERSION - 1}")
+    raw(path, f"PRAGMA user_version = {sqlite_schema.OLDEST_VERSION - 1}")
     with pytest.raises(StoreUnavailable, match=r"before the first release"):
         await SqliteLedger.open(path, clock)
 
@@ -410,8 +410,8 @@ async def test_money_is_written_with_full_synchronisation_into_strict_tables(
     ledger: SqliteLedger, path: Path
 ) -> None:
     """L6, L13: what was answered is on the disk. The writer's connection is the one that matters."""
-    connection, reader, _ = room._connect(path, 0)
-    with closing(connection), closing(reader):
+    connection, reader, auditor = room._connect(path)
+    with closing(connection), closing(reader), closing(auditor):
         assert connection.pragma("journal_mode") == "wal"
         assert connection.pragma("synchronous") == 2
         assert connection.pragma("foreign_keys") == 1
@@ -420,5 +420,5 @@ async def test_money_is_written_with_full_synchronisation_into_strict_tables(
             reader.execute("DELETE FROM hold")
     tables = raw(path, "SELECT name, strict FROM pragma_table_list WHERE schema = 'main'")
     assert {name for name, strict in tables if not strict} <= {"sqlite_schema"}
-    assert len(tables) == 10
+    assert len(tables) == 15
     assert first_break(await ledger.usage(UsageQuery())) is None

@@ -17,7 +17,7 @@ Not here: the arithmetic of prices (`pricing`), the hash chain (`audit`), any st
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -35,6 +35,8 @@ OPEN_RETRY_SECONDS = 1.0  # calls end all the time; a better prediction is not t
 REMEMBERED_SECONDS = 86_400.0  # a claimed key and its answer, from the claim on
 KEPT_ANSWER_BYTES = 256 << 20  # of all answers together; the oldest go first
 FORGOTTEN_PER_SWEEP = 1_000  # expired claims; more wait for the next sweep, invisible
+KEPT_DAYS = 2  # rows of younger calls are never dropped
+SECONDS_PER_DAY = 86_400
 FINGERPRINT_BYTES = 32
 KINDS = ("organisation", "project", "key")  # the order of Scopes
 
@@ -119,14 +121,53 @@ def check_account(account: Account) -> None:
     if not account.scope:
         raise ValueError("an account needs a scope")
     check_cap(account.cap_nanos)
-    if account.max_open_holds is not None and not 0 <= account.max_open_holds <= MAX_NANOS:
-        raise ValueError(f"{account.max_open_holds} is not a number of calls (None: no limit)")
+    check_max_open(account.max_open_holds)
 
 
 def check_cap(cap_nanos: int | None) -> None:
     """Raise ValueError for a cap that cannot be stored."""
     if cap_nanos is not None and not 0 <= cap_nanos <= MAX_NANOS:
         raise ValueError(f"a cap of {cap_nanos} nano-USD is not between 0 and 2^63-1")
+
+
+def check_max_open(max_open_holds: int | None) -> None:
+    """Raise ValueError for a limit of open calls that is none."""
+    if max_open_holds is not None and not 0 <= max_open_holds <= MAX_NANOS:
+        raise ValueError(f"{max_open_holds} is not a number of calls (None: no limit)")
+
+
+def check_top_up(amount_nanos: int, id: str) -> None:
+    """Raise ValueError for credit that cannot be booked."""
+    if not id:
+        raise ValueError("a top-up needs an id, so that booking it twice adds it once")
+    if not 1 <= amount_nanos <= MAX_NANOS:
+        raise ValueError(f"a top-up of {amount_nanos} nano-USD is not between 1 and 2^63-1")
+
+
+def check_same_top_up(id: str, known: tuple[str, int], asked: tuple[str, int]) -> None:
+    """Raise ValueError if the id was used for another scope or amount."""
+    if tuple(known) != asked:
+        scope, amount_nanos = known
+        raise ValueError(
+            f"top-up {id} was booked before, as {format_usd(amount_nanos)} USD for {scope}; "
+            "use another id"
+        )
+
+
+def topped_up(account: Account, amount_nanos: int, *, spoken_for: int) -> Account:
+    """Prepaid credit: the cap of the period total is raised.
+
+    A scope without a cap starts from what is posted and pending, so that exactly the amount can
+    be spent from now on; for a new scope that is 0.
+    """
+    if account.period is not Period.TOTAL:
+        raise ValueError(
+            f"{account.scope} has a cap per {account.period}, and credit does not start afresh; "
+            "give it a cap of period total first"
+        )
+    cap = (spoken_for if account.cap_nanos is None else account.cap_nanos) + amount_nanos
+    check_cap(cap)
+    return replace(account, cap_nanos=cap)
 
 
 def check_request(request: HoldRequest) -> None:
@@ -229,6 +270,14 @@ def _too_dear(
     )
 
 
+def moved(held: Held, scope: str, period: Period) -> Held:
+    """The hold with the balance of this scope in its period of the new kind."""
+    now = period_id(period, day_id(held.created_at))
+    ids = zip(held.scopes, held.periods, strict=True)
+    organisation, project, key = (now if each == scope else before for each, before in ids)
+    return replace(held, periods=(organisation, project, key))
+
+
 def check_attempt(held: Held, attempt: int) -> None:
     """Raise StaleAttempt unless this is the hold's current attempt (L7)."""
     if attempt < held.attempt:
@@ -252,6 +301,35 @@ def keeps_answer(bill: Bill, charged: Charge) -> bool:
 def kept_bytes(claim: Claim, answer: bytes) -> int:
     """What a kept answer counts as against the bound of all answers."""
     return len(claim.key.encode()) + len(claim.fingerprint) + len(claim.head) + len(answer)
+
+
+def drop_limit(before: str | None, now: float) -> float:
+    """When the day begins from which on rows stay: `before`, or two days ago at the latest."""
+    newest = day_id(now - KEPT_DAYS * SECONDS_PER_DAY)
+    day = newest if before is None else before
+    try:
+        limit = datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        raise ValueError(f"{day!r} is not a UTC day such as 2026-11-30") from None
+    if limit > datetime.strptime(newest, "%Y-%m-%d").replace(tzinfo=UTC).timestamp():
+        raise ValueError(f"rows of the last {KEPT_DAYS} days stay: before {newest} at the latest")
+    return limit
+
+
+def check_drop_end(sequence: int, hash: str, last: tuple[int, str] | None) -> None:
+    """Raise ValueError unless the last row that goes is the one that the caller has."""
+    if last is None or last[0] != sequence:
+        raise ValueError(f"there is no row {sequence} in the ledger; nothing was dropped")
+    if last[1] != hash:
+        raise ValueError(f"row {sequence} has another hash than {hash}; nothing was dropped")
+
+
+def check_drop_age(young: int | None, limit: float) -> None:
+    """Raise ValueError if a row is too young to go; `young` is the first such."""
+    if young is not None:
+        raise ValueError(
+            f"row {young} was created or resolved on {day_id(limit)} or later; nothing was dropped"
+        )
 
 
 def charge(held: Held, usage: Usage) -> Charge:

@@ -9,20 +9,29 @@ Not here: transactions and threads (`sqlite_writer`), plain questions (`sqlite_r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import astuple
 
 import apsw
 
-from forebay.core.errors import AlreadyResolved, KeyClaimed, StaleAttempt, UnknownHold
-from forebay.core.hold import Account, Bill, Hold, HoldRequest
+from forebay.core.errors import (
+    AlreadyResolved,
+    KeyClaimed,
+    StaleAttempt,
+    StoreUnavailable,
+    UnknownHold,
+)
+from forebay.core.hold import Account, Bill, Hold, HoldRequest, Period
 from forebay.core.money import Price, PriceTerms
+from forebay.core.records import EngineWindow
 from forebay.core.usage import Usage, UsageRow
 from forebay.ledger import rules, sqlite_sql
-from forebay.ledger.audit import GENESIS
 from forebay.ledger.pricing import check_terms
 from forebay.ledger.rules import Charge, Held, Place, Standing
 from forebay.ledger.sqlite_rows import (
     PRICE_VERSION,
     Columns,
+    Posted,
+    account_of,
     decode_progress,
     held_columns,
     held_of,
@@ -32,6 +41,8 @@ from forebay.ledger.sqlite_rows import (
     row_of,
     standing_of,
 )
+
+ROWS_PER_DROP = 1_000  # how long a step of archiving keeps calls waiting: some milliseconds
 
 
 class Verbs:
@@ -61,7 +72,9 @@ class Verbs:
     def _newest_link(self) -> tuple[int, str]:
         if self._head is None:
             head = self._one(sqlite_sql.HEAD)
-            self._head = (head[0], head[1].hex()) if head else (0, GENESIS)
+            if head is None:  # starting again would hide what was deleted
+                raise StoreUnavailable("The ledger does not know its newest row; audit it.")
+            self._head = (head[0], head[1].hex())
         return self._head
 
     def _all(self, statement: str, *bindings: object) -> list[Columns]:
@@ -192,11 +205,75 @@ class Verbs:
         )
         return created is not None
 
-    def set_cap(self, scope: str, cap_nanos: int | None) -> None:
+    def set_cap(
+        self, scope: str, cap_nanos: int | None, period: Period | None, posted: Posted | None
+    ) -> bool:
+        """False, and nothing was changed: the period changes, and its sums are needed for that."""
         rules.check_cap(cap_nanos)
-        if self._one(sqlite_sql.SET_CAP, scope, cap_nanos) is None:
-            raise KeyError(f"{scope} has no account")
+        account = self._account(scope)
+        if period is not None and period is not account.period:
+            if posted is None or self._sealed_through() > posted.through_sequence:
+                return False
+            self._start_period(scope, period, posted)
+        self._all(sqlite_sql.SET_CAP, scope, cap_nanos, period or account.period)
         self._all(sqlite_sql.FOLLOW_CAP, scope, cap_nanos)
+        return True
+
+    def _start_period(self, scope: str, period: Period, posted: Posted) -> None:
+        """Make the scope's balances of this period; its holds move into them (L1)."""
+        self._all(sqlite_sql.CLEAR_BALANCES, scope)
+        for period_id, nanos in posted.amounts:
+            self._all(sqlite_sql.ADD_POSTED, scope, period_id, nanos)
+        names = {"scope": scope, "period": period}
+        newer = {**names, "sequence": posted.through_sequence}
+        self._connection.execute(sqlite_sql.ADD_NEWER, newer)
+        self._connection.execute(sqlite_sql.ADD_PENDING, names)
+        self._connection.execute(sqlite_sql.MOVE_HOLDS, names)
+
+    def _account(self, scope: str) -> Account:
+        columns = self._one(sqlite_sql.ACCOUNT, scope)
+        if columns is None:
+            raise KeyError(f"{scope} has no account")
+        return account_of(columns)
+
+    def set_max_open_holds(self, scope: str, max_open_holds: int | None) -> None:
+        rules.check_max_open(max_open_holds)
+        if self._one(sqlite_sql.SET_MAX_OPEN, scope, max_open_holds) is None:
+            raise KeyError(f"{scope} has no account")
+
+    def top_up(self, scope: str, amount_nanos: int, id: str, at: float) -> Account:
+        rules.check_top_up(amount_nanos, id)
+        account = self._account(scope)
+        if (known := self._one(sqlite_sql.CREDIT, id)) is not None:
+            rules.check_same_top_up(id, known, (scope, amount_nanos))
+            return account
+        total = self._one(sqlite_sql.TOTAL, scope)
+        raised = rules.topped_up(account, amount_nanos, spoken_for=total[0] if total else 0)
+        self._all(sqlite_sql.ADD_CREDIT, id, scope, amount_nanos, at)
+        self._all(sqlite_sql.SET_CAP, scope, raised.cap_nanos, raised.period)
+        self._all(sqlite_sql.FOLLOW_CAP, scope, raised.cap_nanos)
+        return raised
+
+    def _sealed_through(self) -> int:
+        sequence: int = self._all(sqlite_sql.SEAL)[0][0]
+        return sequence
+
+    def seal(self, through_sequence: int) -> int:
+        """Drop the oldest rows up to this one, as many as a step takes; how many went."""
+        sealed = self._sealed_through()
+        if sealed >= through_sequence:
+            return 0
+        step = min(sealed + ROWS_PER_DROP, through_sequence)
+        self._all(sqlite_sql.ADD_SEALED, step)
+        self._all(sqlite_sql.SET_SEAL, step)
+        self._all(sqlite_sql.DROP_ROWS, step)
+        return self._connection.changes()
+
+    def record_window(self, window: EngineWindow) -> None:
+        self._all(sqlite_sql.ADD_WINDOW, *astuple(window))
+
+    def drop_windows(self, limit: float) -> None:
+        self._all(sqlite_sql.DROP_WINDOWS, limit)
 
     def publish_price(self, terms: PriceTerms) -> Price:
         check_terms(terms)

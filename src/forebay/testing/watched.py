@@ -8,16 +8,26 @@ Not here: what the calls should cost (`world.py` compares with what clients and 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 from forebay.core.errors import InsufficientQuota, KeyClaimed
-from forebay.core.hold import Account, Balance, Bill, Hold, HoldRequest, Remembered, UsageQuery
+from forebay.core.hold import (
+    Account,
+    Balance,
+    Bill,
+    Hold,
+    HoldRequest,
+    Period,
+    Remembered,
+    UsageQuery,
+)
 from forebay.core.money import Price, PriceTerms
 from forebay.core.usage import Outcome, UsageRow, UsageTotal
 from forebay.ledger import REMEMBERED_SECONDS, Books, Ledger, amount_nanos
 from forebay.ledger.pricing import hold_nanos
+from forebay.ledger.rules import day_id
 
 T = TypeVar("T")
 
@@ -33,6 +43,10 @@ def peek(coroutine: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("a memory implementation waited")
 
 
+def _sum(by_day: Counter[str], period_id: str) -> int:
+    return sum(nanos for day, nanos in by_day.items() if day.startswith(period_id))
+
+
 class WatchedLedger(Ledger, Books):
     """Records and asserts; answers are the wrapped ledger's (any that has both contracts)."""
 
@@ -43,8 +57,8 @@ class WatchedLedger(Ledger, Books):
         self.rows: dict[str, UsageRow] = {}
         self.attempts: dict[str, int] = {}
         self.watermarks: dict[str, int] = {}
-        self._pending: dict[str, int] = defaultdict(int)
-        self._posted: dict[str, int] = defaultdict(int)
+        self._pending: dict[str, Counter[str]] = defaultdict(Counter)  # by scope and UTC day
+        self._posted: dict[str, Counter[str]] = defaultdict(Counter)
         self._open: dict[str, int] = defaultdict(int)
         self._changed = False
         self._claims: dict[tuple[str, str], str] = {}
@@ -68,7 +82,7 @@ class WatchedLedger(Ledger, Books):
             self.attempts[request.id] = hold.attempt
             assert request.floor_tokens <= hold.ceiling_tokens <= request.ceiling_tokens
             for scope in request.scopes:
-                self._pending[scope] += hold.amount_nanos
+                self._pending[scope][day_id(request.created_at)] += hold.amount_nanos
                 self._open[scope] += 1
         return hold
 
@@ -149,9 +163,10 @@ class WatchedLedger(Ledger, Books):
         self.rows[row.call_id] = row
         if row.call_id not in self._kept:
             self._forgotten.add(row.call_id)
+        day = day_id(request.created_at)
         for scope in request.scopes:
-            self._pending[scope] -= hold.amount_nanos
-            self._posted[scope] += row.amount_nanos
+            self._pending[scope][day] -= hold.amount_nanos
+            self._posted[scope][day] += row.amount_nanos
             self._open[scope] -= 1
         return row
 
@@ -170,8 +185,9 @@ class WatchedLedger(Ledger, Books):
         """L1, L2 and L15 for every scope that ever held money."""
         for scope in self._pending:
             balance: Balance = peek(self._inner.balances(scope))
-            assert balance.pending_nanos == self._pending[scope], "L1"
-            assert balance.posted_nanos == self._posted[scope], "L1"
+            period = balance.period_id
+            assert balance.pending_nanos == _sum(self._pending[scope], period), "L1"
+            assert balance.posted_nanos == _sum(self._posted[scope], period), "L1"
             assert balance.open_holds == self._open[scope], "L15"
             spent = balance.posted_nanos + balance.pending_nanos
             high = balance.high_water_nanos
@@ -198,8 +214,18 @@ class WatchedLedger(Ledger, Books):
         created: bool = await self._inner.open_account(account)
         return created
 
-    async def set_cap(self, scope: str, cap_nanos: int | None) -> None:
-        await self._inner.set_cap(scope, cap_nanos)
+    async def set_cap(
+        self, scope: str, cap_nanos: int | None, period: Period | None = None
+    ) -> None:
+        self._changed = True
+        await self._inner.set_cap(scope, cap_nanos, period)
+
+    async def set_max_open_holds(self, scope: str, max_open_holds: int | None) -> None:
+        await self._inner.set_max_open_holds(scope, max_open_holds)
+
+    async def top_up(self, scope: str, amount_nanos: int, id: str) -> Account:
+        account: Account = await self._inner.top_up(scope, amount_nanos, id)
+        return account
 
     async def publish_price(self, terms: PriceTerms) -> Price:
         price: Price = await self._inner.publish_price(terms)
