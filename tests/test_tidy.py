@@ -36,7 +36,8 @@ INVARIANTS = {
 # Commands: Typer makes an option of every parameter.
 MANY_PARAMETERS = {
     "cli/chat.py:chat": 7,
-    "cli/keys.py:create": 14,
+    "cli/budgets.py:set_budget": 8,
+    "cli/keys.py:create": 16,
     "cli/up.py:up": 7,
     "cli/usage.py:usage": 8,
 }
@@ -74,12 +75,22 @@ TESTED_ELSEWHERE = {
     "stream/memory.py": "contract/test_stream.py",
     "tenancy/contract.py": "contract/test_tenancy.py",
     "tenancy/memory.py": "contract/test_tenancy.py",
+    "tenancy/memory_records.py": "contract/test_tenancy.py",
     "tenancy/sql.py": "contract/test_tenancy.py",
     "tenancy/sql_admin_keys.py": "contract/test_tenancy.py",
+    "tenancy/sql_records.py": "contract/test_tenancy.py",
     "tenancy/sql_rows.py": "contract/test_tenancy.py",
     "tenancy/sql_tables.py": "unit/migrations/test_database.py",
     "tokens/contract.py": "contract/test_tokens.py",
     # What only means something between rooms: the simulated world.
+    "pipeline/admin_alerts.py": "unit/pipeline/test_administration.py",
+    "pipeline/admin_budgets.py": "unit/pipeline/test_administration.py",
+    "pipeline/admin_keys.py": "unit/pipeline/test_administration.py",
+    "pipeline/admin_names.py": "unit/pipeline/test_administration.py",
+    "pipeline/admin_projects.py": "unit/pipeline/test_administration.py",
+    "pipeline/admin_reports.py": "unit/pipeline/test_administration.py",
+    "pipeline/desk.py": "unit/pipeline/test_administration.py",
+    "pipeline/first_keys.py": "unit/test_wiring.py",
     "pipeline/interactive.py": "simulation/test_crash.py",
     "pipeline/keeper.py": "simulation/test_crash.py",
     "pipeline/live.py": "simulation/test_crash.py",
@@ -121,6 +132,7 @@ TESTED_ELSEWHERE = {
     "tokens/program.py": "unit/tokens/test_template.py",
     "tokens/sentinel.py": "unit/tokens/test_template.py",
     # What tests are made of.
+    "testing/desk.py": "unit/pipeline/test_administration.py",
     "testing/ebnf.py": "unit/engine/test_grammar.py",
     "testing/plans.py": "simulation/test_crash.py",
     "testing/schemas.py": "unit/engine/test_grammar.py",
@@ -146,6 +158,7 @@ TESTED_ELSEWHERE = {
     "testing/contracts/stream.py": "contract/test_stream.py",
     "testing/contracts/tenancy.py": "contract/test_tenancy.py",
     "testing/contracts/tenancy_directory.py": "contract/test_tenancy.py",
+    "testing/contracts/tenancy_records.py": "contract/test_tenancy.py",
     "testing/contracts/tokens.py": "contract/test_tokens.py",
 }
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +18,20 @@ from forebay.core.errors import NotAllowed, StoreUnavailable
 from forebay.core.job import Lane
 from forebay.core.principal import RateLimits
 from forebay.migrations import Database, open_database
-from forebay.tenancy import AdminKeys, PlanSettings, Tenancy, plans_by_name
+from forebay.tenancy import AdminKeys, Alerts, Journal, PlanSettings, Tenancy, plans_by_name
 from forebay.tenancy import sql as tenancy_sql
 from forebay.tenancy.memory import MemoryAdminKeys, MemoryTenancy
+from forebay.tenancy.memory_records import MemoryAlerts, MemoryJournal
 from forebay.tenancy.sql import SqlTenancy
 from forebay.tenancy.sql_admin_keys import SqlAdminKeys
+from forebay.tenancy.sql_records import SqlAlerts, SqlJournal
 from forebay.testing.clock import CountingIds, FakeClock
 from forebay.testing.contracts.admin_keys import *  # noqa: F403
 from forebay.testing.contracts.tenancy import *  # noqa: F403
 from forebay.testing.contracts.tenancy import NOW, PLANS, made, refusal_of, secret, spec
 from forebay.testing.contracts.tenancy_directory import *  # noqa: F403
+from forebay.testing.contracts.tenancy_records import *  # noqa: F403
+from forebay.testing.contracts.tenancy_records import change
 
 PEPPER = bytes(range(32))
 
@@ -79,14 +85,54 @@ async def admin_keys(
     if request.param == "memory":
         yield MemoryAdminKeys(clock=clock, pepper=PEPPER)
         return
-    database = open_database(tmp_path / "admin.db")
-    insert = sa.text(
-        "INSERT INTO organisations (id, name, plan, created_at)"
-        " VALUES ('org_1', 'one', '', 0), ('org_2', 'two', '', 0)"
-    )
-    await database.run(lambda connection: connection.execute(insert) and None)
-    yield SqlAdminKeys(database, clock=clock, pepper=PEPPER)
+    with peopled(tmp_path) as database:
+        yield SqlAdminKeys(database, clock=clock, pepper=PEPPER)
+
+
+@pytest.fixture(params=["memory", "sql"])
+def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Journal]:
+    if request.param == "memory":
+        yield MemoryJournal()
+        return
+    with peopled(tmp_path) as database:
+        yield SqlJournal(database)
+
+
+@pytest.fixture(params=["memory", "sql"])
+def alerts(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Alerts]:
+    if request.param == "memory":
+        yield MemoryAlerts()
+        return
+    with peopled(tmp_path) as database:
+        yield SqlAlerts(database)
+
+
+@contextmanager
+def peopled(folder: Path) -> Iterator[Database]:
+    """A database with two organisations and a project."""
+    path = folder / "peopled.db"
+    open_database(path).close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.executescript(
+            "INSERT INTO organisations (id, name, plan, created_at)"
+            " VALUES ('org_1', 'one', '', 0), ('org_2', 'two', '', 0);"
+            "INSERT INTO projects (id, organisation_id, name, created_at)"
+            " VALUES ('proj_1', 'org_1', 'web', 0)"
+        )
+    database = open_database(path)
+    yield database
     database.close()
+
+
+async def test_the_journal_cannot_be_rewritten(tmp_path: Path) -> None:
+    with peopled(tmp_path) as database:
+        await SqlJournal(database).record(change(1))
+    for statement in ("UPDATE changes SET actor_id = ''", "DELETE FROM changes"):
+        with (
+            closing(sqlite3.connect(tmp_path / "peopled.db")) as connection,
+            pytest.raises(sqlite3.IntegrityError, match="never rewritten"),
+        ):
+            connection.execute(statement)
 
 
 async def test_keys_and_revocations_outlive_the_process(tmp_path: Path, clock: FakeClock) -> None:

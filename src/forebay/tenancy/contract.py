@@ -24,6 +24,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from forebay.core.job import Lane
 from forebay.core.principal import UNLIMITED, Principal, RateLimits, Scopes
@@ -135,6 +136,50 @@ class AdminKeyInfo:
     deleted_at: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What administration did. `actor_id` is the admin key's, or empty: the operator at the
+    machine. `type` is OpenAI's name of the event; `details` is what was asked for."""
+
+    id: str
+    at: float
+    organisation_id: str
+    project_id: str | None
+    actor_id: str
+    type: str
+    subject_id: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeQuery:
+    """Which changes of one organisation; None means all. Times are half-open [since, until)."""
+
+    organisation_id: str
+    types: tuple[str, ...] | None = None
+    project_ids: tuple[str, ...] | None = None
+    actor_ids: tuple[str, ...] | None = None
+    subject_ids: tuple[str, ...] | None = None
+    since: float | None = None
+    until: float | None = None
+    after: str | None = None
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SpendAlert:
+    """Who wants to know that an organisation, or one project of it, has spent so much this month."""
+
+    id: str
+    organisation_id: str
+    project_id: str | None
+    threshold_nanos: int
+    webhook_url: str
+    recipients: tuple[str, ...]
+    subject_prefix: str | None
+    created_at: float
+
+
 class Tenancy(ABC):
     """One per process; `authenticate` is on the hot path and must not wait for a store when warm."""
 
@@ -243,3 +288,32 @@ class AdminKeys(ABC):
     @abstractmethod
     async def keys(self) -> list[AdminKeyInfo]:
         """All that are not deleted, oldest first."""
+
+
+class Journal(ABC):
+    """What administration did, by whom. Nothing is ever changed or taken out."""
+
+    @abstractmethod
+    async def record(self, change: Change) -> None:
+        """Append it."""
+
+    @abstractmethod
+    async def changes(self, query: ChangeQuery) -> list[Change]:
+        """Newest first; those after `query.after`, which is an id of this organisation's (else
+        none are)."""
+
+
+class Alerts(ABC):
+    """Spend alerts. Watching and telling is somebody else's business."""
+
+    @abstractmethod
+    async def put(self, alert: SpendAlert) -> None:
+        """Store a new one, or replace the one of this id."""
+
+    @abstractmethod
+    async def remove(self, alert_id: str) -> None:
+        """Idempotent."""
+
+    @abstractmethod
+    async def alerts(self) -> list[SpendAlert]:
+        """All, oldest first."""

@@ -56,3 +56,37 @@ def upgrade(op: Operations) -> None:
         sa.Column("expires_at", sa.Double),
         sa.Column("deleted_at", sa.Double),
     )
+    _records(op)
+
+
+def _records(op: Operations) -> None:
+    op.create_table(
+        "changes",
+        sa.Column("sequence", sa.Integer, primary_key=True),
+        sa.Column("id", sa.Text, nullable=False, unique=True),
+        sa.Column("at", sa.Double, nullable=False),
+        sa.Column("organisation_id", sa.Text, nullable=False),
+        sa.Column("project_id", sa.Text),
+        sa.Column("actor_id", sa.Text, nullable=False),
+        sa.Column("type", sa.Text, nullable=False),
+        sa.Column("subject_id", sa.Text, nullable=False),
+        sa.Column("details", sa.JSON, nullable=False),
+    )
+    op.create_index("changes_of_organisation", "changes", ["organisation_id", "sequence"])
+    for event in ("UPDATE", "DELETE"):
+        op.execute(
+            f"CREATE TRIGGER changes_are_kept_on_{event.lower()} BEFORE {event} ON changes "
+            "BEGIN SELECT RAISE(ABORT, 'what administration did is never rewritten'); END"
+        )
+    op.create_table(
+        "spend_alerts",
+        sa.Column("sequence", sa.Integer, primary_key=True),
+        sa.Column("id", sa.Text, nullable=False, unique=True),
+        sa.Column("organisation_id", sa.Text, sa.ForeignKey("organisations.id"), nullable=False),
+        sa.Column("project_id", sa.Text, sa.ForeignKey("projects.id")),
+        sa.Column("threshold_nanos", sa.BigInteger, nullable=False),
+        sa.Column("webhook_url", sa.Text, nullable=False),
+        sa.Column("recipients", sa.JSON, nullable=False),
+        sa.Column("subject_prefix", sa.Text),
+        sa.Column("created_at", sa.Double, nullable=False),
+    )
