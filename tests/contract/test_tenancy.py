@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +16,22 @@ from hypothesis import strategies as st
 
 from forebay.core.errors import NotAllowed, StoreUnavailable
 from forebay.core.job import Lane
+from forebay.core.principal import RateLimits
 from forebay.migrations import Database, open_database
-from forebay.tenancy import PlanSettings, Tenancy, plans_by_name
+from forebay.tenancy import AdminKeys, Alerts, Journal, PlanSettings, Tenancy, plans_by_name
 from forebay.tenancy import sql as tenancy_sql
-from forebay.tenancy.memory import MemoryTenancy
+from forebay.tenancy.memory import MemoryAdminKeys, MemoryTenancy
+from forebay.tenancy.memory_records import MemoryAlerts, MemoryJournal
 from forebay.tenancy.sql import SqlTenancy
+from forebay.tenancy.sql_admin_keys import SqlAdminKeys
+from forebay.tenancy.sql_records import SqlAlerts, SqlJournal
 from forebay.testing.clock import CountingIds, FakeClock
+from forebay.testing.contracts.admin_keys import *  # noqa: F403
 from forebay.testing.contracts.tenancy import *  # noqa: F403
 from forebay.testing.contracts.tenancy import NOW, PLANS, made, refusal_of, secret, spec
+from forebay.testing.contracts.tenancy_directory import *  # noqa: F403
+from forebay.testing.contracts.tenancy_records import *  # noqa: F403
+from forebay.testing.contracts.tenancy_records import change
 
 PEPPER = bytes(range(32))
 
@@ -68,18 +78,79 @@ async def tenancy(
     database.close()
 
 
+@pytest.fixture(params=["memory", "sql"])
+async def admin_keys(
+    request: pytest.FixtureRequest, clock: FakeClock, tmp_path: Path
+) -> AsyncIterator[AdminKeys]:
+    if request.param == "memory":
+        yield MemoryAdminKeys(clock=clock, pepper=PEPPER)
+        return
+    with peopled(tmp_path) as database:
+        yield SqlAdminKeys(database, clock=clock, pepper=PEPPER)
+
+
+@pytest.fixture(params=["memory", "sql"])
+def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Journal]:
+    if request.param == "memory":
+        yield MemoryJournal()
+        return
+    with peopled(tmp_path) as database:
+        yield SqlJournal(database)
+
+
+@pytest.fixture(params=["memory", "sql"])
+def alerts(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Alerts]:
+    if request.param == "memory":
+        yield MemoryAlerts()
+        return
+    with peopled(tmp_path) as database:
+        yield SqlAlerts(database)
+
+
+@contextmanager
+def peopled(folder: Path) -> Iterator[Database]:
+    """A database with two organisations and a project."""
+    path = folder / "peopled.db"
+    open_database(path).close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.executescript(
+            "INSERT INTO organisations (id, name, plan, created_at)"
+            " VALUES ('org_1', 'one', '', 0), ('org_2', 'two', '', 0);"
+            "INSERT INTO projects (id, organisation_id, name, created_at)"
+            " VALUES ('proj_1', 'org_1', 'web', 0)"
+        )
+    database = open_database(path)
+    yield database
+    database.close()
+
+
+async def test_the_journal_cannot_be_rewritten(tmp_path: Path) -> None:
+    with peopled(tmp_path) as database:
+        await SqlJournal(database).record(change(1))
+    for statement in ("UPDATE changes SET actor_id = ''", "DELETE FROM changes"):
+        with (
+            closing(sqlite3.connect(tmp_path / "peopled.db")) as connection,
+            pytest.raises(sqlite3.IntegrityError, match="never rewritten"),
+        ):
+            connection.execute(statement)
+
+
 async def test_keys_and_revocations_outlive_the_process(tmp_path: Path, clock: FakeClock) -> None:
     database = open_database(tmp_path / "forebay.db")
     before = sql_tenancy(database, clock)
     infos = [await made(before, 1), await made(before, 2)]
     infos[1] = await before.revoke_key("key_2", at=NOW + 1)
+    infos[0] = await before.rotate_key("key_1", secret(3), at=NOW, overlap_seconds=60)
     database.close()
 
     database = open_database(tmp_path / "forebay.db")
     after = sql_tenancy(database, clock)
     assert await after.keys() == infos
     assert (await after.authenticate(secret(1))).scopes == infos[0].scopes
+    assert (await after.authenticate(secret(3))).scopes == infos[0].scopes
     await refusal_of(after, secret(2))
+    clock.advance(60)
+    await refusal_of(after, secret(1))
     database.close()
 
 
@@ -233,11 +304,16 @@ async def test_a_plan_that_shrinks_takes_lanes_from_existing_keys(
 
 KEYS = st.integers(1, 4)
 NAMES = st.sampled_from(["a", "b", ""])
+LIMITS = st.sampled_from([RateLimits(), RateLimits(1, 2, 3), RateLimits(61)])
 VERBS = st.one_of(
-    st.tuples(st.just("ensure"), NAMES, NAMES, st.sampled_from(["standard", "premium", "gold"])),
+    st.tuples(st.just("ensure"), NAMES, NAMES, st.sampled_from(["standard", "trial", "gold"])),
     st.tuples(st.just("create"), KEYS, KEYS, NAMES, NAMES, st.sampled_from([None, 5.0])),
     st.tuples(st.just("revoke"), KEYS),
-    st.tuples(st.just("authenticate"), KEYS),
+    st.tuples(st.just("rotate"), KEYS, st.integers(1, 8), st.sampled_from([0.0, 5.0, -1.0])),
+    st.tuples(st.just("archive"), st.integers(0, 3)),
+    st.tuples(st.just("rename"), st.integers(0, 3), NAMES),
+    st.tuples(st.just("limit"), st.integers(0, 3), st.sampled_from([None, "m"]), LIMITS),
+    st.tuples(st.just("authenticate"), st.integers(1, 8)),
     st.tuples(st.just("advance"), st.sampled_from([1.0, 10.0])),
     st.tuples(st.just("list")),
 )
@@ -254,7 +330,13 @@ async def play(tenancy: Tenancy, clock: FakeClock, verbs: list[tuple[Any, ...]])
     return answers
 
 
-async def play_one(tenancy: Tenancy, clock: FakeClock, verb: tuple[Any, ...]) -> Any:
+async def project(tenancy: Tenancy, number: int) -> str:
+    """The id of the number-th project, or one that is none."""
+    found = await tenancy.projects()
+    return found[number].scopes.project_id if number < len(found) else "proj_none"
+
+
+async def play_one(tenancy: Any, clock: FakeClock, verb: tuple[Any, ...]) -> Any:
     match verb:
         case ("ensure", organisation, project, plan):
             return await tenancy.ensure(organisation, project, plan=plan)
@@ -270,6 +352,17 @@ async def play_one(tenancy: Tenancy, clock: FakeClock, verb: tuple[Any, ...]) ->
             return await tenancy.create_key(wanted, secret(number))
         case ("revoke", key):
             return await tenancy.revoke_key(f"key_{key}", at=clock.now())
+        case ("rotate", key, number, overlap):
+            return await tenancy.rotate_key(
+                f"key_{key}", secret(number), at=clock.now(), overlap_seconds=overlap
+            )
+        case ("archive", number):
+            return await tenancy.archive_project(await project(tenancy, number), at=clock.now())
+        case ("rename", number, name):
+            return await tenancy.rename_project(await project(tenancy, number), name)
+        case ("limit", number, model, limits):
+            project_id = await project(tenancy, number)
+            return await tenancy.set_limits(project_id, limits, model=model)
         case ("authenticate", number):
             return await tenancy.authenticate(secret(number))
         case ("advance", seconds):

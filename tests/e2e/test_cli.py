@@ -335,7 +335,7 @@ def test_a_host_that_is_not_of_this_machine_is_exit_2_with_its_flag(tmp_path, ho
         (("up", "--bogus"), "--bogus"),
         (("usage", "--by", "colour"), "'--by': 'colour' is not one of 'key', 'project'"),
         (("keys", "create", "--config", "/no/such/file"), "/no/such/file"),
-        (("keys", "create", "--monthly-budget", "much"), "monthly budget"),
+        (("keys", "create", "--monthly-budget", "much"), "monthly_budget_usd"),
         (("keys", "create", "--plan", "gold"), "gold"),
         (("keys", "create", "--lane", "fast"), "fast"),
         (("chat", "hi", "--url", "http://127.0.0.1:9"), "FOREBAY_API_KEY"),
@@ -393,7 +393,7 @@ def test_help_is_quick_and_imports_nothing_heavy():
 
 
 def test_keys_are_made_listed_and_revoked_while_the_server_runs(server):
-    made = server.command_json("keys", "create", "--name", "team", "--calls-per-minute", "1000")
+    made = server.command_json("keys", "create", "--name", "team", "--requests-per-minute", "1000")
     assert ask(server, made["key"])[0] == 200
     listed = {row["id"]: row for row in server.command_json("keys", "list")}
     assert listed[made["id"]]["name"] == "team"
@@ -427,7 +427,7 @@ def test_a_key_is_held_to_its_budget_models_and_lanes(server):
     assert (status, answer["error"]["code"]) == (429, "insufficient_quota")
     rows = {row["id"]: row for row in server.command_json("keys", "list")}
     row = rows[poor["id"]]
-    assert (row["monthly_budget_usd"], row["spent_usd"]) == ("0.000001", "0.00")
+    assert (row["budget_usd"], row["spent_usd"]) == ("0.000001", "0.00")
 
     for limit in (("--model", "another"), ("--max-open-calls", "0")):
         refused = server.command("keys", "create", *limit)
@@ -498,7 +498,7 @@ def test_budgets_are_set_and_listed_with_and_without_a_server(tmp_path):
         assert "monthly budget of its organisation" in answer["error"]["message"]
         assert ask(server, server.key)[0] == 200
         lifted = server.command_json("budgets", "set", "none", "--organisation", "acme")
-        assert lifted["monthly_budget_usd"] is None
+        assert lifted["budget_usd"] is None
         assert ask(server, made["key"])[0] == 200
         unknown = server.command("budgets", "set", "1", "--organisation", "acne")
         assert unknown.returncode == 2
@@ -506,9 +506,9 @@ def test_budgets_are_set_and_listed_with_and_without_a_server(tmp_path):
         assert server.stop() == 0
     place = ("--data-dir", tmp_path)
     web = ("--organisation", "acme", "--project", "web")
-    assert forebay_json("budgets", "set", "5", *web, *place)["monthly_budget_usd"] == "5.00"
+    assert forebay_json("budgets", "set", "5", *web, *place)["budget_usd"] == "5.00"
     rows = {
-        (row["organisation"], row["project"]): row["monthly_budget_usd"]
+        (row["organisation"], row["project"]): row["budget_usd"]
         for row in forebay_json("budgets", "list", *place)
     }
     assert rows == {

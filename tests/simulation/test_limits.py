@@ -126,7 +126,7 @@ async def key(world: World, name: str) -> str:
     secret = make_key(world.ids)
     await world.tenancy.ensure("acme", "main", plan=STANDARD.name)
     spec = KeySpec(world.ids.new("key"), name, "acme", "main", world.clock.now())
-    await world.tenancy.create_key(replace(spec, calls_per_minute=1), secret)
+    await world.tenancy.create_key(replace(spec, requests_per_minute=1), secret)
     return secret
 
 

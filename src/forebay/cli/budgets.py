@@ -1,6 +1,6 @@
-"""`forebay budgets set | list`: monthly caps of organisations and projects.
+"""`forebay budgets set | top-up | list`: what organisations, projects and keys may spend.
 
-Not here: the cap of a key (`forebay keys create`), how caps are kept (`forebay.ledger`).
+Not here: the first budget of a key (`forebay keys create`), how budgets are kept (`forebay.ledger`).
 """
 
 from __future__ import annotations
@@ -15,46 +15,60 @@ from forebay.cli.screen import print_json, print_table
 
 NONE = "none"
 _HEADINGS = (
-    "~organisation", "~project", ">budget USD", ">spent USD", ">held USD", ">open calls",
+    "~organisation", "~project", ">budget USD", "a", ">spent USD", ">held USD", ">open calls",
 )  # fmt: skip
 
 
 def build() -> typer.Typer:
     """The group."""
     group = typer.Typer(
-        help="Monthly caps of organisations and projects.",
+        help="What organisations, projects and keys may spend.",
         no_args_is_help=True,
         rich_markup_mode=None,
     )
     group.command("set")(set_budget)
+    group.command("top-up")(top_up)
     group.command("list")(list_budgets)
     return group
 
 
 def set_budget(
     amount: Annotated[
-        str,
-        typer.Argument(metavar="AMOUNT", help="Most USD a month, such as 50.00; none lifts it."),
+        str, typer.Argument(metavar="AMOUNT", help="Most USD, such as 50.00; none lifts it.")
     ],
-    organisation: Annotated[str, typer.Option(metavar="NAME", help="Whose calls are meant.")],
+    organisation: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Whose calls are meant.", show_default=False)
+    ] = None,
     project: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="This project of it only.", show_default=False),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="This key: its id or its name.", show_default=False),
+    ] = None,
+    period: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERIOD", help="day, month or total; as before unless given, at first month."
+        ),
     ] = None,
     data_dir: DataDir = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Cap what an organisation or a project spends.
+    """Cap what an organisation, a project or a key spends.
 
-    A month is a month of UTC. A lowered cap refuses new calls at once and lets running ones
+    Days and months are those of UTC. A lowered cap refuses new calls at once and lets running ones
     finish.
     """
     settings = desk.load(config, data_dir=data_dir)
     args = {
         "organisation": organisation,
         "project": project,
-        "monthly_budget_usd": None if amount.strip().lower() == NONE else amount,
+        "key": key,
+        "period": period,
+        "budget_usd": None if amount.strip().lower() == NONE else amount,
     }
     row = desk.run(settings, desk.ask(settings, "budgets.set", args))
     if as_json:
@@ -63,8 +77,31 @@ def set_budget(
         print(_sentence(row))
 
 
+def top_up(
+    organisation: Annotated[str, typer.Argument(metavar="ORGANISATION", help="Who has paid.")],
+    amount: Annotated[str, typer.Argument(metavar="USD", help="How much, such as 50.00.")],
+    payment: Annotated[
+        str, typer.Option("--id", metavar="ID", help="Of the payment: each is booked once.")
+    ],
+    data_dir: DataDir = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Book prepaid credit.
+
+    It raises what the organisation may spend in total. The same id again books nothing more.
+    """
+    settings = desk.load(config, data_dir=data_dir)
+    args = {"organisation": organisation, "amount_usd": amount, "id": payment}
+    row = desk.run(settings, desk.ask(settings, "budgets.top_up", args))
+    if as_json:
+        print_json(row)
+    else:
+        print(_sentence(row))
+
+
 def list_budgets(data_dir: DataDir = None, config: Config = None, as_json: AsJson = False) -> None:
-    """Organisations and projects, and what they spent this month (UTC)."""
+    """Organisations and projects, and what they spent."""
     settings = desk.load(config, data_dir=data_dir)
     rows = desk.run(settings, desk.ask(settings, "budgets.list"))
     if as_json:
@@ -75,16 +112,26 @@ def list_budgets(data_dir: DataDir = None, config: Config = None, as_json: AsJso
 
 def _sentence(row: dict[str, Any]) -> str:
     name = row["organisation"] + (f"/{row['project']}" if row["project"] is not None else "")
-    budget = row["monthly_budget_usd"]
-    cap = "has no budget of its own" if budget is None else f"may spend {budget} USD a month"
-    return f"{name} {cap}; this month it has spent {row['spent_usd']} USD"
+    name += f" key {row['key']}" if row["key"] is not None else ""
+    each, this = _PERIODS[row["period"]]
+    budget = row["budget_usd"]
+    cap = "has no budget of its own" if budget is None else f"may spend {budget} USD {each}"
+    return f"{name} {cap}; {this} it has spent {row['spent_usd']} USD"
+
+
+_PERIODS = {
+    "day": ("a day", "today"),
+    "month": ("a month", "this month"),
+    "total": ("in all", "so far"),
+}
 
 
 def _cells(row: dict[str, Any]) -> list[object]:
     return [
         row["organisation"],
         "(all)" if row["project"] is None else row["project"],
-        row["monthly_budget_usd"] or NONE,
+        row["budget_usd"] or NONE,
+        row["period"],
         row["spent_usd"],
         row["pending_usd"],
         row["open_calls"],

@@ -1,10 +1,11 @@
-"""`forebay keys create | list | revoke`: API keys, while the server runs or not.
+"""`forebay keys …`: API keys and admin keys, while the server runs or not.
 
 Not here: what a key may do (`forebay.tenancy`), its money (`forebay.ledger`).
 """
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 import typer
@@ -14,14 +15,28 @@ from forebay.cli.options import AsJson, Config, DataDir, Wide
 from forebay.cli.screen import local_time, print_json, print_table
 
 _HEADINGS = (
-    "id", "~name", "key", "~organisation/project", "state", ">budget USD", ">spent USD", ">open",
+    "id", "~name", "key", "~organisation/project", "state", ">budget USD", "a", ">spent USD", ">open",
 )  # fmt: skip
 _WIDE = (
-    "id", "name", "key", "organisation/project", "created", "state", ">budget USD", ">spent USD",
-    ">open calls", ">calls/minute", ">most output", "models", "lanes",
+    "id", "name", "key", "organisation/project", "created", "state", ">budget USD", "a", ">spent USD",
+    ">open calls", ">requests/minute",
+    ">tokens/minute", ">batch input/day", ">most output", "models", "lanes",
 )  # fmt: skip
+_ADMIN_HEADINGS = ("id", "~name", "key", "~organisation", "created")
 _SHOWN_OF_ID = 6
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _TO_THE_MINUTE = len("2027-01-15 08:00")
+
+
+_MaxOpenCalls = Annotated[int | None, typer.Option(metavar="N", help="Most calls at once.")]
+_RequestsPerMinute = Annotated[int | None, typer.Option(metavar="N", help="Most calls a minute.")]
+_TokensPerMinute = Annotated[int | None, typer.Option(metavar="N", help="Most tokens a minute.")]
+_BatchInputTokensPerDay = Annotated[
+    int | None, typer.Option(metavar="N", help="Most input tokens a day in the batch lane.")
+]
+_MaxOutputTokens = Annotated[
+    int | None, typer.Option(metavar="N", help="Output bound of each of its calls.")
+]
 
 
 def build() -> typer.Typer:
@@ -31,7 +46,11 @@ def build() -> typer.Typer:
     )
     group.command("create")(create)
     group.command("list")(list_keys)
+    group.command("rotate")(rotate)
     group.command("revoke")(revoke)
+    group.command("create-admin")(create_admin)
+    group.command("list-admin")(list_admin)
+    group.command("revoke-admin")(revoke_admin)
     return group
 
 
@@ -49,17 +68,18 @@ def create(
         str, typer.Option(metavar="NAME", help="Plan of an organisation that is made now.")
     ] = "standard",
     monthly_budget: Annotated[
-        str | None, typer.Option(metavar="USD", help="Most it may spend a month, such as 5.00.")
+        str | None,
+        typer.Option(
+            metavar="USD",
+            help="Most it may spend a month, such as 5.00, or none; the plan's unless given.",
+            show_default=False,
+        ),
     ] = None,
-    max_open_calls: Annotated[
-        int | None, typer.Option(metavar="N", help="Most calls at once.")
-    ] = None,
-    calls_per_minute: Annotated[
-        int | None, typer.Option(metavar="N", help="Most calls a minute.")
-    ] = None,
-    max_output_tokens: Annotated[
-        int | None, typer.Option(metavar="N", help="Output bound of each of its calls.")
-    ] = None,
+    max_open_calls: _MaxOpenCalls = None,
+    requests_per_minute: _RequestsPerMinute = None,
+    tokens_per_minute: _TokensPerMinute = None,
+    batch_input_tokens_per_day: _BatchInputTokensPerDay = None,
+    max_output_tokens: _MaxOutputTokens = None,
     expires_in_days: Annotated[
         float | None, typer.Option(metavar="DAYS", help="Refuse it from then on.")
     ] = None,
@@ -79,7 +99,8 @@ def create(
 ) -> None:
     """Make a key.
 
-    It is shown once and stored nowhere: keep it.
+    It is shown once and stored nowhere: keep it. Its limits may be lower than its plan's, never
+    higher.
     """
     settings = desk.load(config, data_dir=data_dir)
     request = {
@@ -89,7 +110,9 @@ def create(
         "plan": plan,
         "monthly_budget_usd": monthly_budget,
         "max_open_calls": max_open_calls,
-        "calls_per_minute": calls_per_minute,
+        "requests_per_minute": requests_per_minute,
+        "tokens_per_minute": tokens_per_minute,
+        "batch_input_tokens_per_day": batch_input_tokens_per_day,
         "max_output_tokens": max_output_tokens,
         "expires_in_days": expires_in_days,
         "models": model or None,
@@ -106,7 +129,7 @@ def create(
 def list_keys(
     wide: Wide = False, data_dir: DataDir = None, config: Config = None, as_json: AsJson = False
 ) -> None:
-    """All keys, and what they spent this month."""
+    """All keys, and what they spent in their period."""
     from forebay.system import SystemClock
 
     settings = desk.load(config, data_dir=data_dir)
@@ -118,6 +141,92 @@ def list_keys(
         print_table(_WIDE, (wide_cells(row, now) for row in rows), wide=True)
     else:
         print_table(_HEADINGS, (cells(row, now) for row in rows))
+
+
+def rotate(
+    key: Annotated[
+        str,
+        typer.Argument(metavar="KEY", help="Its id, the last 6 characters of that, or its name."),
+    ],
+    overlap: Annotated[
+        str, typer.Option(metavar="TIME", help="How long the old one works on: 24h, 30m, 0.")
+    ] = "24h",
+    data_dir: DataDir = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give a key another secret.
+
+    It is shown once. The old one works on for the overlap, then it is refused. The key's id,
+    limits and budget stay.
+    """
+    settings = desk.load(config, data_dir=data_dir)
+    args = {"key_id": key, "overlap_seconds": duration_seconds(overlap)}
+    made = desk.run(settings, desk.ask(settings, "keys.rotate", args))
+    if as_json:
+        print_json(made)
+        return
+    until = local_time(made["old_works_until"])
+    print(f"{made['id']}; the old key works until {until}; the new one, shown once:")
+    print(made["key"], flush=True)
+
+
+def duration_seconds(text: str) -> float:
+    """Seconds of `90`, `90s`, `30m`, `24h` or `7d`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is no length of time; write 90s, 30m, 24h or 7d.")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def create_admin(
+    organisation: Annotated[str, typer.Option(metavar="NAME", help="What it administers.")],
+    name: Annotated[str, typer.Option(metavar="NAME", help="What people call it.")] = "admin",
+    expires_in_days: Annotated[
+        float | None, typer.Option(metavar="DAYS", help="Refuse it from then on.")
+    ] = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key for the admin API.
+
+    It administers one organisation and serves no calls. It is shown once and stored nowhere.
+    """
+    settings = desk.load(config, data_dir=data_dir)
+    seconds = None if expires_in_days is None else round(expires_in_days * _SECONDS["d"])
+    args = {"organisation": organisation, "name": name, "expires_in_seconds": seconds}
+    made = desk.run(settings, desk.ask(settings, "keys.create_admin", args))
+    if as_json:
+        print_json(made)
+        return
+    print(f"{made['id']} of {made['organisation']}; the admin key, shown once:")
+    print(made["key"], flush=True)
+
+
+def list_admin(data_dir: DataDir = None, config: Config = None, as_json: AsJson = False) -> None:
+    """All admin keys."""
+    settings = desk.load(config, data_dir=data_dir)
+    rows = desk.run(settings, desk.ask(settings, "keys.list_admin"))
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(_ADMIN_HEADINGS, map(_admin_cells, rows))
+
+
+def revoke_admin(
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Its id.")],
+    data_dir: DataDir = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Refuse an admin key from now on."""
+    settings = desk.load(config, data_dir=data_dir)
+    revoked = desk.run(settings, desk.ask(settings, "keys.revoke_admin", {"key_id": key}))
+    if as_json:
+        print_json(revoked)
+    else:
+        print(f"revoked {revoked['id']} {revoked['name']}")
 
 
 def revoke(
@@ -149,10 +258,16 @@ def cells(row: dict[str, Any], now: float) -> list[object]:
         row["redacted"],
         f"{row['organisation']}/{row['project']}",
         state(row, now),
-        row["monthly_budget_usd"],
+        row["budget_usd"],
+        row["period"],
         row["spent_usd"],
         row["open_calls"],
     ]
+
+
+def _admin_cells(row: dict[str, Any]) -> list[object]:
+    created = local_time(row["created_at"])
+    return [row["id"], row["name"], row["redacted"], row["organisation"], created]
 
 
 def wide_cells(row: dict[str, Any], now: float) -> list[object]:
@@ -164,10 +279,13 @@ def wide_cells(row: dict[str, Any], now: float) -> list[object]:
         f"{row['organisation']}/{row['project']}",
         local_time(row["created_at"]),
         state(row, now),
-        row["monthly_budget_usd"],
+        row["budget_usd"],
+        row["period"],
         row["spent_usd"],
         row["open_calls"],
-        row["calls_per_minute"],
+        row["requests_per_minute"],
+        row["tokens_per_minute"],
+        row["batch_input_tokens_per_day"],
         row["max_output_tokens"],
         ", ".join(row["models"] or ("all",)),
         ", ".join(row["lanes"] or ("all of the plan",)),

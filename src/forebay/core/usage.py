@@ -64,6 +64,22 @@ class UsageRow:
 
 
 @dataclass(frozen=True, slots=True)
+class UsageSlice:
+    """What one key used of one model in one lane, from `start` on for a width of time."""
+
+    start: int
+    project_id: str
+    key_id: str
+    model: str
+    lane: Lane
+    calls: int
+    input_tokens: int
+    cached_input_tokens: int
+    output_tokens: int
+    amount_nanos: int
+
+
+@dataclass(frozen=True, slots=True)
 class UsageTotal:
     """Sums over a group of usage rows; `group` is a scope's id, a model or a UTC day."""
 

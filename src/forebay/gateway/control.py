@@ -24,13 +24,14 @@ import socket
 import typing
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from forebay.core.errors import ForebayError, InternalError, InvalidRequest, Signal
 from forebay.gateway.errors import refusal
 from forebay.gateway.report import report_unhandled
+from forebay.pipeline.administration import Administration
 
 MAX_LINE_BYTES = 1024 * 1024
 # Usage reports are the largest answers: a few hundred bytes per row.
@@ -41,31 +42,6 @@ IDLE_SECONDS = 60.0
 MAX_PATH_BYTES = 107
 
 Method = Callable[..., Awaitable[Any]]
-
-
-class Administration(Protocol):
-    """What an operator may do; `forebay.pipeline.administration` has the real one."""
-
-    @property
-    def create_key(self) -> Method: ...
-    @property
-    def list_keys(self) -> Method: ...
-    @property
-    def revoke_key(self) -> Method: ...
-    @property
-    def set_budget(self) -> Method: ...
-    @property
-    def list_budgets(self) -> Method: ...
-    @property
-    def usage(self) -> Method: ...
-    @property
-    def usage_totals(self) -> Method: ...
-    @property
-    def models(self) -> Method: ...
-    @property
-    def status(self) -> Method: ...
-    @property
-    def activity(self) -> Method: ...
 
 
 class ControlFailed(Exception):
@@ -232,17 +208,23 @@ def _decode(line: bytes) -> _Request:
 
 def verbs(administration: Administration) -> dict[str, Callable[[dict[str, Any]], Awaitable[Any]]]:
     """The table of verbs, each taking plain data; the command line uses it when no server runs."""
+    keys, budgets, reports = administration.keys, administration.budgets, administration.reports
     table: dict[str, Method] = {
-        "keys.create": administration.create_key,
-        "keys.list": administration.list_keys,
-        "keys.revoke": administration.revoke_key,
-        "budgets.set": administration.set_budget,
-        "budgets.list": administration.list_budgets,
-        "usage": administration.usage,
-        "usage.totals": administration.usage_totals,
-        "models": administration.models,
-        "status": administration.status,
-        "activity": administration.activity,
+        "keys.create": keys.create,
+        "keys.list": keys.list,
+        "keys.rotate": keys.rotate,
+        "keys.revoke": keys.revoke,
+        "keys.create_admin": keys.create_admin,
+        "keys.list_admin": keys.list_admin,
+        "keys.revoke_admin": keys.revoke_admin,
+        "budgets.set": budgets.set,
+        "budgets.top_up": budgets.top_up,
+        "budgets.list": budgets.list,
+        "usage": reports.usage,
+        "usage.totals": reports.usage_totals,
+        "models": reports.models,
+        "status": reports.status,
+        "activity": reports.activity,
     }
     return {verb: _typed(verb, method) for verb, method in table.items()}
 

@@ -48,7 +48,7 @@ from forebay.core.hold import (
 )
 from forebay.core.money import Price, PriceTerms
 from forebay.core.records import EngineWindow, Reconciled, Verified
-from forebay.core.usage import UsageRow, UsageTotal
+from forebay.core.usage import UsageRow, UsageSlice, UsageTotal
 
 
 class Ledger(ABC):
@@ -166,6 +166,14 @@ class Books(ABC):
         """Sums of usage rows, largest amount first.
 
         Grouped by "key", "project" or "organisation" (their ids), "model" or "day" (UTC).
+        """
+
+    @abstractmethod
+    async def slices(self, query: UsageQuery, *, width_seconds: int) -> list[UsageSlice]:
+        """Sums of usage rows by time, key, model and lane, in that order.
+
+        A slice begins at a multiple of the width, in Unix seconds. The query's limit is not read:
+        its times bound the answer.
         """
 
 

@@ -31,7 +31,7 @@ from forebay.core.hold import (
     UsageQuery,
 )
 from forebay.core.money import Price, PriceTerms
-from forebay.core.usage import Usage, UsageRow, UsageTotal
+from forebay.core.usage import Usage, UsageRow, UsageSlice, UsageTotal
 from forebay.ledger import reports, rules
 from forebay.ledger.audit import Link
 from forebay.ledger.contract import Books, Ledger
@@ -223,6 +223,15 @@ class MemoryLedger(Ledger, Books):
             totals[group] = reports.added(totals.get(group, UsageTotal(group, 0, 0, 0, 0, 0)), row)
         largest = sorted(totals.values(), key=lambda total: (-total.amount_nanos, total.group))
         return largest[: query.limit]
+
+    async def slices(self, query: UsageQuery, *, width_seconds: int) -> list[UsageSlice]:
+        self._state.check_usable()
+        slices: dict[tuple[int, str, str, str], UsageSlice] = {}
+        for row in self._matching(query):
+            empty = reports.slice_of(row, width_seconds)
+            key = (empty.start, empty.key_id, empty.model, empty.lane.value)
+            slices[key] = reports.with_row(slices.get(key, empty), row)
+        return [slices[key] for key in sorted(slices)]
 
     async def open_account(self, account: Account) -> bool:
         self._state.check_usable()

@@ -9,8 +9,10 @@ Not here: the balances' arithmetic (`rules`), reading rows from a store (the bac
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from forebay.core.hold import Account, Balance, UsageQuery
-from forebay.core.usage import UsageRow, UsageTotal
+from forebay.core.usage import UsageRow, UsageSlice, UsageTotal
 from forebay.ledger.rules import day_id
 
 GROUPS = ("key", "project", "organisation", "model", "day")
@@ -65,6 +67,35 @@ def added(total: UsageTotal, row: UsageRow) -> UsageTotal:
         cached_input_tokens=total.cached_input_tokens + row.usage.cached_input_tokens,
         output_tokens=total.output_tokens + row.usage.output_tokens,
         amount_nanos=total.amount_nanos + row.amount_nanos,
+    )
+
+
+def slice_of(row: UsageRow, width_seconds: int) -> UsageSlice:
+    """The slice that a row belongs to, still empty."""
+    start = int(row.created_at // width_seconds) * width_seconds
+    return UsageSlice(
+        start=start,
+        project_id=row.project_id,
+        key_id=row.key_id,
+        model=row.model,
+        lane=row.lane,
+        calls=0,
+        input_tokens=0,
+        cached_input_tokens=0,
+        output_tokens=0,
+        amount_nanos=0,
+    )
+
+
+def with_row(before: UsageSlice, row: UsageRow) -> UsageSlice:
+    """The slice with one more row."""
+    return replace(
+        before,
+        calls=before.calls + 1,
+        input_tokens=before.input_tokens + row.usage.input_tokens,
+        cached_input_tokens=before.cached_input_tokens + row.usage.cached_input_tokens,
+        output_tokens=before.output_tokens + row.usage.output_tokens,
+        amount_nanos=before.amount_nanos + row.amount_nanos,
     )
 
 

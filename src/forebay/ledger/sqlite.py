@@ -37,7 +37,7 @@ from forebay.core.hold import (
     UsageQuery,
 )
 from forebay.core.money import Price, PriceTerms
-from forebay.core.usage import UsageRow, UsageTotal
+from forebay.core.usage import UsageRow, UsageSlice, UsageTotal
 from forebay.ledger import rules, sqlite_reads, sqlite_schema
 from forebay.ledger.contract import Books, Ledger
 from forebay.ledger.sqlite_reader import Reader
@@ -122,6 +122,11 @@ class SqliteLedger(Ledger, Books):
 
     async def totals(self, query: UsageQuery, *, by: str) -> list[UsageTotal]:
         return await self._reader.ask(lambda store: sqlite_reads.totals(store, query, by))
+
+    async def slices(self, query: UsageQuery, *, width_seconds: int) -> list[UsageSlice]:
+        return await self._reader.ask(
+            lambda store: sqlite_reads.slices(store, query, width_seconds)
+        )
 
     async def price(self, version: int) -> Price:
         return await self._reader.ask(lambda store: sqlite_reads.price(store, version))

@@ -11,8 +11,9 @@ from __future__ import annotations
 import apsw
 
 from forebay.core.hold import Account, Balance, Period, Remembered, UsageQuery
+from forebay.core.job import Lane
 from forebay.core.money import Price
-from forebay.core.usage import UsageRow, UsageTotal
+from forebay.core.usage import UsageRow, UsageSlice, UsageTotal
 from forebay.ledger import reports, rules, sqlite_sql
 from forebay.ledger.sqlite_rows import Columns, Posted, price_of, remembered_of, row_of
 
@@ -48,6 +49,15 @@ def totals(connection: apsw.Connection, query: UsageQuery, by: str) -> list[Usag
     reports.check_group(by)
     statement, bindings = _filtered(sqlite_sql.TOTALS[by], query, sqlite_sql.LARGEST)
     return [UsageTotal(*columns) for columns in connection.execute(statement, bindings)]
+
+
+def slices(connection: apsw.Connection, query: UsageQuery, width_seconds: int) -> list[UsageSlice]:
+    statement, bindings = _filtered(sqlite_sql.SLICES, query, sqlite_sql.BY_SLICE)
+    rows = connection.execute(statement, bindings | {"width": width_seconds})
+    return [
+        UsageSlice(start, project, key, model, Lane(lane), *sums)
+        for start, project, key, model, lane, *sums in rows
+    ]
 
 
 def price(connection: apsw.Connection, version: int) -> Price:

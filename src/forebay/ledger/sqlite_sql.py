@@ -212,6 +212,12 @@ TOTALS = {
 
 LARGEST = "GROUP BY total_of ORDER BY sum(amount_nanos) DESC, total_of LIMIT :limit"
 
+SLICES = f"""
+SELECT CAST(created_at / :width AS INTEGER) * :width, project_id, key_id, model, lane, {_TOTALS}
+"""
+
+BY_SLICE = "GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 3, 4, 5"
+
 # Prices
 
 PRICE = """

@@ -1,16 +1,50 @@
 """Organisations, projects, API keys: see `contract.py`."""
 
-from forebay.tenancy.contract import KeyInfo, KeySpec, Plan, ProjectInfo, Tenancy
-from forebay.tenancy.keys import check, derive, make_key, open_pepper, redact
+from forebay.tenancy.contract import (
+    AdminKeyInfo,
+    AdminKeys,
+    Alerts,
+    Change,
+    ChangeQuery,
+    Directory,
+    Journal,
+    KeyInfo,
+    KeySpec,
+    Plan,
+    ProjectInfo,
+    ProjectLimits,
+    ServiceAccount,
+    SpendAlert,
+    Tenancy,
+)
+from forebay.tenancy.keys import (
+    ADMIN_KEY,
+    check,
+    derive,
+    make_key,
+    open_pepper,
+    redact,
+)
 from forebay.tenancy.settings import STANDARD, PlanSettings, plans_by_name
 
 __all__ = [
+    "ADMIN_KEY",
     "STANDARD",
+    "AdminKeyInfo",
+    "AdminKeys",
+    "Alerts",
+    "Change",
+    "ChangeQuery",
+    "Directory",
+    "Journal",
     "KeyInfo",
     "KeySpec",
     "Plan",
     "PlanSettings",
     "ProjectInfo",
+    "ProjectLimits",
+    "ServiceAccount",
+    "SpendAlert",
     "Tenancy",
     "check",
     "derive",

@@ -1,33 +1,49 @@
-"""Organisations, projects and API keys: who is calling.
+"""Organisations, projects and their keys: who is calling, and who administers.
 
-A key is `fbk_live_` + 32 random characters + a 6-character checksum; only its HMAC-SHA-256 under
-this installation's pepper is stored, so a key is shown once, at its creation.
+A key is a prefix + 32 random characters + a 6-character checksum; only its HMAC-SHA-256 under this
+installation's pepper is stored, so a key is shown once, at its creation.
+
+                create               rotate: a new secret, the old one works on for the overlap
+    API key   ──────────▶ live ──┬──▶ live
+                                 └──▶ refused for good: revoked, expired, its project archived
 
 Invariants
 - A key that fails its checksum is refused without touching the store.
 - Missing, malformed, unknown, expired and revoked keys get the same error.
+- An API key (`fbk_live_…`) is never taken for an admin key (`fba_live_…`), nor the other way round.
+- No key and no project has a limit above its organisation's plan.
+- What a verb changed holds for the next call that is authenticated.
 - L14 What is read for organisation A never belongs to B.
 
-Not here: money and caps (`forebay.ledger`; an account exists before its key is visible), calls per
-minute (`forebay.admission`).
+Not here: money and caps (`forebay.ledger`; an account exists before its key is visible), counting
+calls and tokens (`forebay.admission`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from forebay.core.job import Lane
-from forebay.core.principal import Principal, Scopes
+from forebay.core.principal import UNLIMITED, Principal, RateLimits, Scopes
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an organisation may do, and its weight in the fair queue."""
+    """What an organisation may do, and its weight in the fair queue.
+
+    `key_budget_nanos` is the monthly budget of a new key that is made without one of its own.
+    """
 
     name: str
     weight: int
     lanes: frozenset[Lane]
+    limits: RateLimits = UNLIMITED
+    concurrent_calls: int | None = None
+    max_output_tokens: int | None = None
+    key_budget_nanos: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +58,17 @@ class KeySpec:
     expires_at: float | None = None
     models: frozenset[str] | None = None
     lanes: frozenset[Lane] | None = None
-    calls_per_minute: int | None = None
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    batch_input_tokens_per_day: int | None = None
     max_output_tokens: int | None = None
+    service_account_id: str | None = None
+
+    @property
+    def limits(self) -> RateLimits:
+        return RateLimits(
+            self.requests_per_minute, self.tokens_per_minute, self.batch_input_tokens_per_day
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +86,98 @@ class KeyInfo:
     revoked_at: float | None
     models: frozenset[str] | None
     lanes: frozenset[Lane] | None
-    calls_per_minute: int | None
+    limits: RateLimits
     max_output_tokens: int | None
+    service_account_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectInfo:
-    """A project of an organisation; `scopes.key_id` is empty."""
+    """A project of an organisation; `scopes.key_id` is empty. The keys of an archived one are
+    refused."""
 
     organisation: str
     project: str
     scopes: Scopes
+    created_at: float
+    archived_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectLimits:
+    """What a project may use: in all, and of one model (by model id)."""
+
+    own: RateLimits = UNLIMITED
+    models: Mapping[str, RateLimits] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceAccount:
+    """A named owner of keys within a project; `scopes.key_id` is empty."""
+
+    id: str
+    name: str
+    scopes: Scopes
+    created_at: float
+    deleted_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AdminKeyInfo:
+    """A key that administers one organisation."""
+
+    id: str
+    name: str
+    redacted: str
+    organisation: str
+    organisation_id: str
+    created_at: float
+    expires_at: float | None = None
+    deleted_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What administration did. `actor_id` is the admin key's, or empty: the operator at the
+    machine. `type` is OpenAI's name of the event; `details` is what was asked for."""
+
+    id: str
+    at: float
+    organisation_id: str
+    project_id: str | None
+    actor_id: str
+    type: str
+    subject_id: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeQuery:
+    """Which changes of one organisation; None means all. Times are half-open [since, until)."""
+
+    organisation_id: str
+    types: tuple[str, ...] | None = None
+    project_ids: tuple[str, ...] | None = None
+    actor_ids: tuple[str, ...] | None = None
+    subject_ids: tuple[str, ...] | None = None
+    since: float | None = None
+    until: float | None = None
+    after: str | None = None
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SpendAlert:
+    """Who wants to know that an organisation, or one project of it, has spent so much this month."""
+
+    id: str
+    organisation_id: str
+    project_id: str | None
+    threshold_nanos: int
+    webhook_url: str
+    recipients: tuple[str, ...]
+    subject_prefix: str | None
+    created_at: float
 
 
 class Tenancy(ABC):
@@ -86,8 +192,23 @@ class Tenancy(ABC):
         """Create the organisation and project if missing; their ids (`key_id` is empty)."""
 
     @abstractmethod
+    async def plan(self, organisation: str) -> Plan:
+        """What this organisation may do. Raises InvalidRequest if there is none of this name,
+        NotAllowed if its plan is not configured any more."""
+
+    @abstractmethod
     async def create_key(self, spec: KeySpec, secret: str) -> KeyInfo:
         """Store the key's digest; it works when this returns."""
+
+    @abstractmethod
+    async def rotate_key(
+        self, key_id: str, secret: str, *, at: float, overlap_seconds: float
+    ) -> KeyInfo:
+        """Give the key another secret; the one it had works on until the overlap ends.
+
+        Id, limits and budget stay. A secret that was on its way out before is refused at once: a
+        key has two at most. KeyError for an unknown id.
+        """
 
     @abstractmethod
     async def revoke_key(self, key_id: str, *, at: float) -> KeyInfo:
@@ -104,3 +225,95 @@ class Tenancy(ABC):
     @abstractmethod
     async def projects(self) -> list[ProjectInfo]:
         """All projects, oldest first. Every organisation has at least one."""
+
+
+class Directory(ABC):
+    """Projects and who works in them: the administrator's side of the same store.
+
+    An id that is not known is a KeyError.
+    """
+
+    @abstractmethod
+    async def rename_project(self, project_id: str, name: str) -> ProjectInfo:
+        """Call it something else; another project of the organisation must not have the name."""
+
+    @abstractmethod
+    async def archive_project(self, project_id: str, *, at: float) -> ProjectInfo:
+        """From now on its keys are refused, and it gets no new ones. For good; idempotent."""
+
+    @abstractmethod
+    async def project_limits(self, project_id: str) -> ProjectLimits:
+        """What it may use."""
+
+    @abstractmethod
+    async def set_limits(
+        self, project_id: str, limits: RateLimits, *, model: str | None = None
+    ) -> ProjectLimits:
+        """Limit a project, or its use of one model (by id). Raises InvalidRequest above the plan."""
+
+    @abstractmethod
+    async def create_service_account(
+        self, account_id: str, project_id: str, name: str, *, at: float
+    ) -> ServiceAccount:
+        """A new owner of keys."""
+
+    @abstractmethod
+    async def rename_service_account(self, account_id: str, name: str) -> ServiceAccount:
+        """Call it something else."""
+
+    @abstractmethod
+    async def delete_service_account(self, account_id: str, *, at: float) -> ServiceAccount:
+        """It is listed no more, and its keys are revoked. Idempotent."""
+
+    @abstractmethod
+    async def service_accounts(self) -> list[ServiceAccount]:
+        """All that are not deleted, oldest first."""
+
+
+class AdminKeys(ABC):
+    """Who administers an organisation. Few, and never on the path of a call."""
+
+    @abstractmethod
+    async def authenticate(self, secret: str) -> AdminKeyInfo:
+        """Whose key this is. Raises InvalidKey, saying no more than its redacted form."""
+
+    @abstractmethod
+    async def create(self, info: AdminKeyInfo, secret: str) -> AdminKeyInfo:
+        """Store its digest. KeyError for an unknown organisation; `redacted` is filled in here."""
+
+    @abstractmethod
+    async def delete(self, key_id: str, *, at: float) -> AdminKeyInfo:
+        """From now on it is refused. Idempotent; KeyError for an unknown id."""
+
+    @abstractmethod
+    async def keys(self) -> list[AdminKeyInfo]:
+        """All that are not deleted, oldest first."""
+
+
+class Journal(ABC):
+    """What administration did, by whom. Nothing is ever changed or taken out."""
+
+    @abstractmethod
+    async def record(self, change: Change) -> None:
+        """Append it."""
+
+    @abstractmethod
+    async def changes(self, query: ChangeQuery) -> list[Change]:
+        """Newest first; those after `query.after`, which is an id of this organisation's (else
+        none are)."""
+
+
+class Alerts(ABC):
+    """Spend alerts. Watching and telling is somebody else's business."""
+
+    @abstractmethod
+    async def put(self, alert: SpendAlert) -> None:
+        """Store a new one, or replace the one of this id."""
+
+    @abstractmethod
+    async def remove(self, alert_id: str) -> None:
+        """Idempotent."""
+
+    @abstractmethod
+    async def alerts(self) -> list[SpendAlert]:
+        """All, oldest first."""

@@ -1,7 +1,9 @@
-"""API keys as text: making, checking, hiding and hashing them. Pure, but for the pepper's file.
+"""Keys as text: making, checking, hiding and hashing them. Pure, but for the pepper's file.
 
-A key is `fbk_live_` + 32 base62 characters (190 random bits) + 6 base62 characters of CRC-32 over
-everything before them. The prefix lets secret scanners find a leaked key, and the underscores let
+There are two kinds, API keys (`fbk_live_`) and admin keys (`fba_live_`); each is its prefix + 32
+base62 characters (190 random bits) + 6 base62 characters of CRC-32 over everything before them, and
+each is digested under a key of its own, so that one kind can never be taken for the other. The
+prefix lets secret scanners find a leaked key, and the underscores let
 a double-click select it whole; the checksum lets anyone, us first, throw out mistyped and invented
 keys without a store. It protects nothing: whoever can invent a key can also compute its CRC.
 
@@ -9,7 +11,7 @@ What is stored is HMAC-SHA-256 of the key. Its HMAC key is derived from the *pep
 bytes in a file of their own, so that reading the database reveals no key and writing to it mints
 none. No secret serves two purposes: each use of the pepper derives a key of its own (`derive`).
 
-Not here: which keys exist and what they may do (`memory.py`, `sql.py`).
+Not here: which keys exist and what they may do (`contract.py`).
 """
 
 from __future__ import annotations
@@ -20,22 +22,35 @@ import os
 import re
 import stat
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 
 from forebay.core.clock import IdSource
 from forebay.core.errors import InvalidKey
 
-PREFIX = "fbk_live_"
 SECRET_CHARACTERS = 32
 CHECKSUM_CHARACTERS = 6  # 62**6 > 2**32, so every CRC-32 fits
-KEY_CHARACTERS = len(PREFIX) + SECRET_CHARACTERS + CHECKSUM_CHARACTERS
 PEPPER_BYTES = 32
-DIGEST_PURPOSE = "api-key-digest"
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_WELL_FORMED = re.compile(f"{PREFIX}[0-9A-Za-z]{{{SECRET_CHARACTERS + CHECKSUM_CHARACTERS}}}")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyKind:
+    """What a key begins with, and the purpose of the key that its digest is made with."""
+
+    prefix: str
+    purpose: str
+
+
+API_KEY = KeyKind("fbk_live_", "api-key-digest")
+ADMIN_KEY = KeyKind("fba_live_", "admin-key-digest")
+
+_PREFIX_CHARACTERS = len(API_KEY.prefix)
+KEY_CHARACTERS = _PREFIX_CHARACTERS + SECRET_CHARACTERS + CHECKSUM_CHARACTERS
+_BODY = re.compile(f"[0-9A-Za-z]{{{SECRET_CHARACTERS + CHECKSUM_CHARACTERS}}}")
 # A mistyped key is still worth naming to its owner, if enough of it stays hidden.
-_NAMEABLE = re.compile(f"{PREFIX}[0-9A-Za-z]{{20,64}}")
+_NAMEABLE = re.compile("fb[ka]_live_[0-9A-Za-z]{20,64}")
 # 64 bytes for 190 bits: reduced modulo 62**32 they are uniform but for one part in 2**322, in one
 # draw; rejection sampling would be exact, and a loop whose length depends on the secret.
 _DRAW_BYTES = 64
@@ -45,16 +60,16 @@ class PepperRefused(Exception):
     """The pepper's file cannot be used; the message says what to do."""
 
 
-def make_key(ids: IdSource) -> str:
+def make_key(ids: IdSource, kind: KeyKind = API_KEY) -> str:
     """A fresh secret. Shown once; nothing but its digest is ever stored."""
     number = int.from_bytes(ids.random_bytes(_DRAW_BYTES)) % 62**SECRET_CHARACTERS
-    body = PREFIX + _base62(number, SECRET_CHARACTERS)
+    body = kind.prefix + _base62(number, SECRET_CHARACTERS)
     return body + _checksum(body)
 
 
-def check(secret: str) -> bool:
-    """Whether this has the shape and the checksum of a key; says nothing about its existence."""
-    if _WELL_FORMED.fullmatch(secret) is None:
+def check(secret: str, kind: KeyKind = API_KEY) -> bool:
+    """Whether this has the shape and the checksum of such a key; not whether it exists."""
+    if not secret.startswith(kind.prefix) or _BODY.fullmatch(secret, _PREFIX_CHARACTERS) is None:
         return False
     return secret[-CHECKSUM_CHARACTERS:] == _checksum(secret[:-CHECKSUM_CHARACTERS])
 
@@ -69,24 +84,40 @@ def redact(secret: str) -> str:
         return "(none)"
     if _NAMEABLE.fullmatch(secret) is None:
         return "(not a Forebay key)"
-    return f"{secret[: len(PREFIX) + 2]}…{secret[-4:]}"
+    return f"{secret[: _PREFIX_CHARACTERS + 2]}…{secret[-4:]}"
 
 
-def refusal(secret: str) -> InvalidKey:
+def refusal(secret: str, kind: KeyKind = API_KEY) -> InvalidKey:
     """The one answer to every key that is not live, whatever the reason.
 
-    What is no key of ours at all, such as another service's, is told so: that gives nothing away.
+    What is no key of this kind at all, such as another service's, is told so: that gives nothing
+    away.
     """
+    noun, command = _WORDS[kind]
     if _NAMEABLE.fullmatch(secret) is None:
         return InvalidKey(
-            # Not PREFIX: a bare prefix may be what was presented, and that is never repeated.
-            "Incorrect API key provided: this is not a Forebay key. Those begin with 'fbk_live' "
-            f"and have {KEY_CHARACTERS} characters; create one with `forebay keys create`."
+            # Not the whole prefix: that may be what was presented, and it is never repeated.
+            f"Incorrect API key provided: this is not a Forebay {noun}. Those begin with "
+            f"'{kind.prefix[:-1]}' and have {KEY_CHARACTERS} characters; create one with "
+            f"`{command}`."
+        )
+    if not secret.startswith(kind.prefix):
+        other = next(other for other in _WORDS if other is not kind)
+        where = "the admin listener" if other is ADMIN_KEY else "the API"
+        return InvalidKey(
+            f"Incorrect API key provided: {redact(secret)}. That is an {_WORDS[other][0]}, which "
+            f"is for {where} only; create an {noun} with `{command}`."
         )
     return InvalidKey(
         f"Incorrect API key provided: {redact(secret)}. It is unknown, expired or revoked; "
-        "create a key with `forebay keys create`."
+        f"create a key with `{command}`."
     )
+
+
+_WORDS = {
+    API_KEY: ("API key", "forebay keys create"),
+    ADMIN_KEY: ("admin key", "forebay keys create-admin"),
+}
 
 
 def derive(pepper: bytes, purpose: str) -> bytes:
@@ -102,7 +133,7 @@ def derive(pepper: bytes, purpose: str) -> bytes:
 def digest(secret: str, digest_key: bytes) -> bytes:
     """What is stored and looked up: 32 bytes from which the key cannot be found.
 
-    `digest_key` is `derive(pepper, DIGEST_PURPOSE)`, made once: this is done for every call.
+    `digest_key` is `derive(pepper, kind.purpose)`, made once: this is done for every call.
     """
     return hmac.digest(digest_key, secret.encode("utf-8", "surrogatepass"), hashlib.sha256)
 

@@ -7,25 +7,55 @@ forgets at its end is gone, keys too.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from forebay.core.clock import Clock, IdSource
-from forebay.core.errors import InvalidRequest
-from forebay.core.principal import Principal, Scopes
-from forebay.tenancy.contract import KeyInfo, KeySpec, Plan, ProjectInfo, Tenancy
-from forebay.tenancy.keys import DIGEST_PURPOSE, check, derive, digest, redact, refusal
-from forebay.tenancy.settings import find_plan, grant, require_name, require_sound
+from forebay.core.principal import Principal, RateLimits, Scopes
+from forebay.tenancy.contract import (
+    AdminKeyInfo,
+    AdminKeys,
+    Directory,
+    KeyInfo,
+    KeySpec,
+    Plan,
+    ProjectInfo,
+    ProjectLimits,
+    ServiceAccount,
+    Tenancy,
+)
+from forebay.tenancy.keys import ADMIN_KEY, API_KEY, check, derive, digest, redact, refusal
+from forebay.tenancy.settings import (
+    describe,
+    find_plan,
+    grant,
+    granted_plan,
+    name_taken,
+    no_organisation,
+    no_project,
+    require_limits,
+    require_name,
+    require_open,
+    require_rotation,
+    require_sound,
+    with_limits,
+)
 
 
 @dataclass(slots=True)
 class _Organisation:
     id: str
     plan: str
-    projects: dict[str, str]  # name → id
+    projects: dict[str, str] = field(default_factory=dict)  # name → id
 
 
-class MemoryTenancy(Tenancy):
-    """Organisations by name in the order of their making, keys by digest."""
+@dataclass(slots=True)
+class _Secret:
+    key_id: str
+    until: float | None = None  # a rotated one's end
+
+
+class MemoryTenancy(Tenancy, Directory):
+    """Organisations by name in the order of their making, all else by id, secrets by digest."""
 
     def __init__(
         self, *, clock: Clock, ids: IdSource, plans: Mapping[str, Plan], pepper: bytes
@@ -33,58 +63,92 @@ class MemoryTenancy(Tenancy):
         self._clock = clock
         self._ids = ids
         self._plans = plans
-        self._digest_key = derive(pepper, DIGEST_PURPOSE)
+        self._digest_key = derive(pepper, API_KEY.purpose)
         self._organisations: dict[str, _Organisation] = {}
-        self._projects: list[ProjectInfo] = []
-        self._keys: dict[bytes, KeyInfo] = {}
+        self._projects: dict[str, ProjectInfo] = {}
+        self._limits: dict[str, ProjectLimits] = {}
+        self._keys: dict[str, KeyInfo] = {}
+        self._secrets: dict[bytes, _Secret] = {}
+        self._accounts: dict[str, ServiceAccount] = {}
 
     async def authenticate(self, secret: str) -> Principal:
         if not check(secret):
             raise refusal(secret)
-        info = self._keys.get(digest(secret, self._digest_key))
-        if info is None or info.revoked_at is not None:
+        now = self._clock.now()
+        known = self._secrets.get(digest(secret, self._digest_key))
+        if known is None or (known.until is not None and known.until <= now):
             raise refusal(secret)
-        if info.expires_at is not None and info.expires_at <= self._clock.now():
+        info = self._keys[known.key_id]
+        if info.revoked_at is not None or (info.expires_at is not None and info.expires_at <= now):
             raise refusal(secret)
-        return grant(info, self._organisations[info.organisation].plan, self._plans)
+        if self._projects[info.scopes.project_id].archived_at is not None:
+            raise refusal(secret)
+        plan = granted_plan(self._plans, self._organisations[info.organisation].plan)
+        return grant(info, plan, self._limits[info.scopes.project_id])
 
     async def ensure(self, organisation: str, project: str, *, plan: str) -> Scopes:
         require_name(organisation, param="organisation")
         require_name(project, param="project")
         find_plan(self._plans, plan)
         if organisation not in self._organisations:
-            self._organisations[organisation] = _Organisation(self._ids.new("org"), plan, {})
+            self._organisations[organisation] = _Organisation(self._ids.new("org"), plan)
         owner = self._organisations[organisation]
         if project not in owner.projects:
-            owner.projects[project] = self._ids.new("proj")
-            scopes = Scopes(owner.id, owner.projects[project], "")
-            self._projects.append(ProjectInfo(organisation, project, scopes))
+            project_id = self._ids.new("proj")
+            owner.projects[project] = project_id
+            scopes = Scopes(owner.id, project_id, "")
+            self._projects[project_id] = ProjectInfo(
+                organisation, project, scopes, self._clock.now()
+            )
+            self._limits[project_id] = ProjectLimits()
         return Scopes(owner.id, owner.projects[project], "")
+
+    async def plan(self, organisation: str) -> Plan:
+        if organisation not in self._organisations:
+            raise no_organisation(organisation)
+        return granted_plan(self._plans, self._organisations[organisation].plan)
 
     async def create_key(self, spec: KeySpec, secret: str) -> KeyInfo:
         if not check(secret):
             raise ValueError("a key's secret is made by make_key")
         owner = self._organisations.get(spec.organisation)
         if owner is None or spec.project not in owner.projects:
-            raise InvalidRequest(
-                f"There is no project {spec.project!r} in an organisation {spec.organisation!r}.",
-                param="project",
-            )
+            raise no_project(spec)
+        project = self._projects[owner.projects[spec.project]]
+        require_open(project)
         require_sound(spec, find_plan(self._plans, owner.plan))
         key = digest(secret, self._digest_key)
-        if key in self._keys or any(info.id == spec.id for info in self._keys.values()):
+        if key in self._secrets or spec.id in self._keys:
             raise ValueError(f"the key {spec.id} exists already")
-        scopes = Scopes(owner.id, owner.projects[spec.project], spec.id)
-        self._keys[key] = _describe(spec, scopes, redact(secret))
-        return self._keys[key]
+        self._secrets[key] = _Secret(spec.id)
+        scopes = project.scopes._replace(key_id=spec.id)
+        self._keys[spec.id] = describe(spec, scopes, redact(secret))
+        return self._keys[spec.id]
+
+    async def rotate_key(
+        self, key_id: str, secret: str, *, at: float, overlap_seconds: float
+    ) -> KeyInfo:
+        if not check(secret):
+            raise ValueError("a key's secret is made by make_key")
+        require_rotation(self._keys[key_id], at, overlap_seconds)
+        key = digest(secret, self._digest_key)
+        if key in self._secrets:
+            raise ValueError("this secret is in use already")
+        mine = {old: each for old, each in self._secrets.items() if each.key_id == key_id}
+        for old, each in mine.items():
+            if each.until is not None:
+                del self._secrets[old]
+            else:
+                self._secrets[old] = _Secret(key_id, until=at + overlap_seconds)
+        self._secrets[key] = _Secret(key_id)
+        self._keys[key_id] = replace(self._keys[key_id], redacted=redact(secret))
+        return self._keys[key_id]
 
     async def revoke_key(self, key_id: str, *, at: float) -> KeyInfo:
-        for key, info in self._keys.items():
-            if info.id == key_id:
-                if info.revoked_at is None:
-                    self._keys[key] = replace(info, revoked_at=at)
-                return self._keys[key]
-        raise KeyError(key_id)
+        info = self._keys[key_id]
+        if info.revoked_at is None:
+            self._keys[key_id] = replace(info, revoked_at=at)
+        return self._keys[key_id]
 
     async def keys(self) -> list[KeyInfo]:
         return list(self._keys.values())
@@ -93,23 +157,110 @@ class MemoryTenancy(Tenancy):
         return list(self._organisations)
 
     async def projects(self) -> list[ProjectInfo]:
-        return list(self._projects)
+        return list(self._projects.values())
+
+    async def rename_project(self, project_id: str, name: str) -> ProjectInfo:
+        require_name(name, param="name")
+        info = self._projects[project_id]
+        require_open(info)
+        named = self._organisations[info.organisation].projects
+        if named.get(name, project_id) != project_id:
+            raise name_taken(name, info.organisation)
+        del named[info.project]
+        named[name] = project_id
+        self._projects[project_id] = replace(info, project=name)
+        for key in self._keys.values():
+            if key.scopes.project_id == project_id:
+                self._keys[key.id] = replace(key, project=name)
+        return self._projects[project_id]
+
+    async def archive_project(self, project_id: str, *, at: float) -> ProjectInfo:
+        info = self._projects[project_id]
+        if info.archived_at is None:
+            self._projects[project_id] = replace(info, archived_at=at)
+        return self._projects[project_id]
+
+    async def project_limits(self, project_id: str) -> ProjectLimits:
+        return self._limits[project_id]
+
+    async def set_limits(
+        self, project_id: str, limits: RateLimits, *, model: str | None = None
+    ) -> ProjectLimits:
+        info = self._projects[project_id]
+        require_open(info)
+        require_limits(
+            limits, granted_plan(self._plans, self._organisations[info.organisation].plan)
+        )
+        self._limits[project_id] = with_limits(self._limits[project_id], limits, model)
+        return self._limits[project_id]
+
+    async def create_service_account(
+        self, account_id: str, project_id: str, name: str, *, at: float
+    ) -> ServiceAccount:
+        require_name(name, param="name")
+        info = self._projects[project_id]
+        require_open(info)
+        if account_id in self._accounts:
+            raise ValueError(f"the service account {account_id} exists already")
+        self._accounts[account_id] = ServiceAccount(account_id, name, info.scopes, at)
+        return self._accounts[account_id]
+
+    async def rename_service_account(self, account_id: str, name: str) -> ServiceAccount:
+        require_name(name, param="name")
+        account = self._accounts[account_id]
+        if account.deleted_at is not None:
+            raise KeyError(account_id)
+        self._accounts[account_id] = replace(account, name=name)
+        return self._accounts[account_id]
+
+    async def delete_service_account(self, account_id: str, *, at: float) -> ServiceAccount:
+        account = self._accounts[account_id]
+        if account.deleted_at is None:
+            self._accounts[account_id] = replace(account, deleted_at=at)
+        for key in list(self._keys.values()):
+            if key.service_account_id == account_id:
+                await self.revoke_key(key.id, at=at)
+        return self._accounts[account_id]
+
+    async def service_accounts(self) -> list[ServiceAccount]:
+        return [each for each in self._accounts.values() if each.deleted_at is None]
 
 
-def _describe(spec: KeySpec, scopes: Scopes, redacted: str) -> KeyInfo:
-    """A key just made to this specification."""
-    return KeyInfo(
-        id=spec.id,
-        name=spec.name,
-        redacted=redacted,
-        organisation=spec.organisation,
-        project=spec.project,
-        scopes=scopes,
-        created_at=spec.created_at,
-        expires_at=spec.expires_at,
-        revoked_at=None,
-        models=spec.models,
-        lanes=spec.lanes,
-        calls_per_minute=spec.calls_per_minute,
-        max_output_tokens=spec.max_output_tokens,
-    )
+class MemoryAdminKeys(AdminKeys):
+    """Admin keys by digest, in the order of their making."""
+
+    def __init__(self, *, clock: Clock, pepper: bytes) -> None:
+        self._clock = clock
+        self._digest_key = derive(pepper, ADMIN_KEY.purpose)
+        self._keys: dict[bytes, AdminKeyInfo] = {}
+
+    async def authenticate(self, secret: str) -> AdminKeyInfo:
+        if not check(secret, ADMIN_KEY):
+            raise refusal(secret, ADMIN_KEY)
+        info = self._keys.get(digest(secret, self._digest_key))
+        if info is None or info.deleted_at is not None:
+            raise refusal(secret, ADMIN_KEY)
+        if info.expires_at is not None and info.expires_at <= self._clock.now():
+            raise refusal(secret, ADMIN_KEY)
+        return info
+
+    async def create(self, info: AdminKeyInfo, secret: str) -> AdminKeyInfo:
+        if not check(secret, ADMIN_KEY):
+            raise ValueError("a key's secret is made by make_key")
+        require_name(info.name, param="name")
+        key = digest(secret, self._digest_key)
+        if key in self._keys or any(each.id == info.id for each in self._keys.values()):
+            raise ValueError(f"the key {info.id} exists already")
+        self._keys[key] = replace(info, redacted=redact(secret))
+        return self._keys[key]
+
+    async def delete(self, key_id: str, *, at: float) -> AdminKeyInfo:
+        for key, info in self._keys.items():
+            if info.id == key_id:
+                if info.deleted_at is None:
+                    self._keys[key] = replace(info, deleted_at=at)
+                return self._keys[key]
+        raise KeyError(key_id)
+
+    async def keys(self) -> list[AdminKeyInfo]:
+        return [info for info in self._keys.values() if info.deleted_at is None]

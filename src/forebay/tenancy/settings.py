@@ -9,15 +9,19 @@ Not here: money (accounts and prices are the ledger's).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from decimal import Decimal
 
 from forebay.core.errors import InvalidRequest, NotAllowed
 from forebay.core.job import Lane
-from forebay.core.principal import Principal, RateLimits
-from forebay.tenancy.contract import KeyInfo, KeySpec, Plan
+from forebay.core.money import nanos_from_usd
+from forebay.core.principal import UNLIMITED, Principal, RateLimits, Scopes
+from forebay.tenancy.contract import KeyInfo, KeySpec, Plan, ProjectInfo, ProjectLimits
 
 MAX_NAME_CHARACTERS = 100
 MAX_WEIGHT = 1_000
+MAX_LIMIT = 2**31 - 1
+MAX_OVERLAP_SECONDS = 30 * 86_400.0
 
 
 def _is_name(name: str) -> bool:
@@ -37,6 +41,26 @@ class PlanSettings:
         default=(Lane.INTERACTIVE, Lane.BATCH),
         metadata={"help": "Lanes that keys of this plan may use."},
     )
+    requests_per_minute: int | None = field(
+        default=None, metadata={"help": "Most calls a minute of an organisation; none: no limit."}
+    )
+    tokens_per_minute: int | None = field(
+        default=None,
+        metadata={"help": "Most tokens a minute of an organisation, input and reserved output."},
+    )
+    batch_input_tokens_per_day: int | None = field(
+        default=None, metadata={"help": "Most input tokens a day in the batch lane."}
+    )
+    concurrent_calls: int | None = field(
+        default=None, metadata={"help": "Most calls of an organisation at once."}
+    )
+    max_output_tokens: int | None = field(
+        default=None, metadata={"help": "Output bound of each call."}
+    )
+    key_budget_usd: Decimal | None = field(
+        default=None,
+        metadata={"help": "Monthly budget of a new key that is made without one of its own."},
+    )
 
     def __post_init__(self) -> None:
         if not _is_name(self.name):
@@ -45,8 +69,19 @@ class PlanSettings:
             raise ValueError(f"weight must be between 1 and {MAX_WEIGHT}, not {self.weight}")
         if not self.lanes:
             raise ValueError("lanes must name at least one lane")
+        for name in _LIMITS:
+            value = getattr(self, name)
+            if value is not None and not 1 <= value <= MAX_LIMIT:
+                raise ValueError(f"{name} must be between 1 and {MAX_LIMIT}, not {value}")
+        if self.key_budget_usd is not None:
+            try:
+                nanos_from_usd(self.key_budget_usd)
+            except ValueError as fault:
+                raise ValueError(f"key_budget_usd: {fault}") from None
 
 
+_RATES = tuple(rate.name for rate in fields(RateLimits))
+_LIMITS = (*_RATES, "concurrent_calls", "max_output_tokens")
 STANDARD = PlanSettings()
 
 
@@ -54,7 +89,17 @@ def plans_by_name(settings: Iterable[PlanSettings]) -> dict[str, Plan]:
     """The plans that exist: these and `standard`, unless they redefine it."""
     chosen = {plan.name: plan for plan in (STANDARD, *settings)}
     return {
-        name: Plan(name=name, weight=plan.weight, lanes=frozenset(plan.lanes))
+        name: Plan(
+            name=name,
+            weight=plan.weight,
+            lanes=frozenset(plan.lanes),
+            limits=RateLimits(**{rate: getattr(plan, rate) for rate in _RATES}),
+            concurrent_calls=plan.concurrent_calls,
+            max_output_tokens=plan.max_output_tokens,
+            key_budget_nanos=(
+                None if plan.key_budget_usd is None else nanos_from_usd(plan.key_budget_usd)
+            ),
+        )
         for name, plan in chosen.items()
     }
 
@@ -67,25 +112,89 @@ def find_plan(plans: Mapping[str, Plan], name: str) -> Plan:
     return plan
 
 
-def grant(info: KeyInfo, plan_name: str, plans: Mapping[str, Plan]) -> Principal:
-    """What a live key may do now: its own restrictions within its organisation's plan.
-
-    Raises NotAllowed when the plan has left the configuration: guessing another one would give
-    away capacity, or take it away, without anybody having decided so.
+def granted_plan(plans: Mapping[str, Plan], name: str) -> Plan:
+    """The plan that an organisation has. Raises NotAllowed when it has left the configuration:
+    guessing another one would give away capacity, or take it away, without anybody having decided
+    so.
     """
-    if (plan := plans.get(plan_name)) is None:
+    if (plan := plans.get(name)) is None:
         raise NotAllowed(
-            f"The plan {plan_name!r} of this key's organisation is not configured on this server.",
+            f"The plan {name!r} of this key's organisation is not configured on this server.",
             code="plan_not_configured",
         )
+    return plan
+
+
+def grant(info: KeyInfo, plan: Plan, project: ProjectLimits) -> Principal:
+    """What a live key may do now: its own restrictions within its project's and its plan's."""
+    bounds = [b for b in (info.max_output_tokens, plan.max_output_tokens) if b is not None]
     return Principal(
         scopes=info.scopes,
         weight=plan.weight,
         lanes=plan.lanes if info.lanes is None else info.lanes & plan.lanes,
         models=info.models,
-        key_limits=RateLimits(requests_per_minute=info.calls_per_minute),
-        max_output_tokens=info.max_output_tokens,
+        organisation_limits=plan.limits,
+        project_limits=project.own,
+        key_limits=info.limits,
+        model_limits=project.models,
+        max_output_tokens=min(bounds, default=None),
     )
+
+
+def describe(spec: KeySpec, scopes: Scopes, redacted: str) -> KeyInfo:
+    """A key just made to this specification."""
+    return KeyInfo(
+        id=spec.id,
+        name=spec.name,
+        redacted=redacted,
+        organisation=spec.organisation,
+        project=spec.project,
+        scopes=scopes,
+        created_at=spec.created_at,
+        expires_at=spec.expires_at,
+        revoked_at=None,
+        models=spec.models,
+        lanes=spec.lanes,
+        limits=spec.limits,
+        max_output_tokens=spec.max_output_tokens,
+        service_account_id=spec.service_account_id,
+    )
+
+
+def with_limits(before: ProjectLimits, limits: RateLimits, model: str | None) -> ProjectLimits:
+    """These limits of a project with one row changed; a row without a limit is none."""
+    if model is None:
+        return replace(before, own=limits)
+    models = {name: each for name, each in before.models.items() if name != model}
+    if limits != UNLIMITED:
+        models[model] = limits
+    return replace(before, models=models)
+
+
+def no_organisation(name: str) -> InvalidRequest:
+    return InvalidRequest(f"There is no organisation {name!r}.", param="organisation")
+
+
+def no_project(spec: KeySpec) -> InvalidRequest:
+    return InvalidRequest(
+        f"There is no project {spec.project!r} in an organisation {spec.organisation!r}.",
+        param="project",
+    )
+
+
+def name_taken(name: str, organisation: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"{organisation!r} has another project {name!r}: choose another name.", param="name"
+    )
+
+
+def require_open(project: ProjectInfo) -> None:
+    """Raises InvalidRequest for an archived project: it stays as it is."""
+    if project.archived_at is not None:
+        raise InvalidRequest(
+            f"The project {project.project!r} is archived: nothing can be added or changed in it.",
+            param="project",
+        )
 
 
 def require_name(name: str, *, param: str) -> None:
@@ -110,12 +219,43 @@ def require_sound(spec: KeySpec, plan: Plan) -> None:
         )
     if spec.lanes is not None:
         _require_lanes(spec.lanes, plan)
-    for param, value in (
-        ("calls_per_minute", spec.calls_per_minute),
-        ("max_output_tokens", spec.max_output_tokens),
-    ):
-        if value is not None and not 1 <= value < 2**31:
-            raise InvalidRequest(f"{param} must be at least 1, or absent.", param=param)
+    require_limits(spec.limits, plan)
+    _require_limit("max_output_tokens", spec.max_output_tokens, plan.max_output_tokens, plan.name)
+
+
+def require_limits(limits: RateLimits, plan: Plan) -> None:
+    """Raises InvalidRequest for limits that are no limits, or above those of the plan."""
+    for rate in _RATES:
+        _require_limit(rate, getattr(limits, rate), getattr(plan.limits, rate), plan.name)
+
+
+def _require_limit(param: str, value: int | None, most: int | None, plan: str) -> None:
+    if value is None:
+        return
+    if not 1 <= value <= MAX_LIMIT:
+        raise InvalidRequest(
+            f"{param} is {value}, but must be between 1 and {MAX_LIMIT}, or absent.", param=param
+        )
+    if most is not None and value > most:
+        raise InvalidRequest(
+            f"{param} is {value}, but the plan {plan!r} allows {most}: a limit may be lower than the "
+            "plan's, never higher.",
+            param=param,
+        )
+
+
+def require_rotation(info: KeyInfo, at: float, overlap_seconds: float) -> None:
+    """Raises InvalidRequest for a key that does not work any more, or an overlap without end."""
+    if info.revoked_at is not None or (info.expires_at is not None and info.expires_at <= at):
+        raise InvalidRequest(
+            f"The key {info.id} is revoked or expired: make another one.", param="key_id"
+        )
+    if not 0 <= overlap_seconds <= MAX_OVERLAP_SECONDS:
+        raise InvalidRequest(
+            f"overlap_seconds is {overlap_seconds:g}, but must be between 0 and "
+            f"{MAX_OVERLAP_SECONDS:g} (30 days).",
+            param="overlap_seconds",
+        )
 
 
 def _require_lanes(lanes: frozenset[Lane], plan: Plan) -> None:

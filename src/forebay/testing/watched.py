@@ -24,7 +24,7 @@ from forebay.core.hold import (
     UsageQuery,
 )
 from forebay.core.money import Price, PriceTerms
-from forebay.core.usage import Outcome, UsageRow, UsageTotal
+from forebay.core.usage import Outcome, UsageRow, UsageSlice, UsageTotal
 from forebay.ledger import REMEMBERED_SECONDS, Books, Ledger, amount_nanos
 from forebay.ledger.pricing import hold_nanos
 from forebay.ledger.rules import day_id
@@ -47,7 +47,21 @@ def _sum(by_day: Counter[str], period_id: str) -> int:
     return sum(nanos for day, nanos in by_day.items() if day.startswith(period_id))
 
 
-class WatchedLedger(Ledger, Books):
+class _PassedOn(Books):
+    """Questions that nothing is watched of."""
+
+    _inner: Any
+
+    async def totals(self, query: UsageQuery, *, by: str) -> list[UsageTotal]:
+        totals: list[UsageTotal] = await self._inner.totals(query, by=by)
+        return totals
+
+    async def slices(self, query: UsageQuery, *, width_seconds: int) -> list[UsageSlice]:
+        slices: list[UsageSlice] = await self._inner.slices(query, width_seconds=width_seconds)
+        return slices
+
+
+class WatchedLedger(Ledger, _PassedOn):
     """Records and asserts; answers are the wrapped ledger's (any that has both contracts)."""
 
     def __init__(self, inner: Any) -> None:
@@ -236,7 +250,3 @@ class WatchedLedger(Ledger, Books):
     async def price(self, version: int) -> Price:
         price: Price = await self._inner.price(version)
         return price
-
-    async def totals(self, query: UsageQuery, *, by: str) -> list[UsageTotal]:
-        totals: list[UsageTotal] = await self._inner.totals(query, by=by)
-        return totals

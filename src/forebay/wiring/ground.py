@@ -15,6 +15,8 @@ from forebay.ledger.sqlite import SqliteLedger
 from forebay.observe import Metrics
 from forebay.system import SystemClock, SystemIds, Tasks
 from forebay.tenancy.sql import SqlTenancy
+from forebay.tenancy.sql_admin_keys import SqlAdminKeys
+from forebay.tenancy.sql_records import SqlAlerts, SqlJournal
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,9 @@ class Ground:
 
     ledger: SqliteLedger
     tenancy: SqlTenancy
+    admin_keys: SqlAdminKeys
+    journal: SqlJournal
+    alerts: SqlAlerts
     prices: Sequence[Price]
     clock: SystemClock
     ids: SystemIds

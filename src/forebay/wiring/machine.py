@@ -32,7 +32,9 @@ from forebay.gateway.serve import Listener, bind, with_address
 from forebay.ledger.sqlite import SqliteLedger
 from forebay.migrations import open_database
 from forebay.observe import Metrics, get_logger
-from forebay.pipeline.administration import Administration, Desk, KeyRequest
+from forebay.pipeline.administration import Administration
+from forebay.pipeline.desk import Desk
+from forebay.pipeline.first_keys import cli_key, first_key
 from forebay.pipeline.report import Reporter
 from forebay.pipeline.resolve import Resolver
 from forebay.pipeline.rooms import Rooms
@@ -47,6 +49,8 @@ from forebay.system import (
 )
 from forebay.tenancy import open_pepper, plans_by_name
 from forebay.tenancy.sql import SqlTenancy
+from forebay.tenancy.sql_admin_keys import SqlAdminKeys
+from forebay.tenancy.sql_records import SqlAlerts, SqlJournal
 from forebay.tokens.hf import HuggingFaceTokens
 from forebay.tokens.model import ModelTokens
 from forebay.wiring.ground import Ground, Ready, Watcher
@@ -54,7 +58,6 @@ from forebay.wiring.models import catalog_of, describe_models, engine_of, tokens
 from forebay.wiring.plant import Plant
 
 _log = get_logger("forebay")
-CLI_KEY_NAME = "forebay chat on this machine"
 # For answers that are broken off to say their last words.
 BREAK_OFF_SECONDS = 3.0
 
@@ -114,7 +117,8 @@ async def serve(settings: Settings, *, watcher: Watcher, stop: Stop) -> Farewell
         administration = _administration(settings, ground, plant)
         control = ControlServer(settings.data_dir / "control.sock", administration)
         await plant.keeper.take_over()
-        await _cli_key(settings, administration)
+        await administration.budgets.apply_plans()
+        await cli_key(settings.data_dir / "cli.key", administration)
         plant.start()
         await control.start()
         stack.push_async_callback(control.close)
@@ -125,7 +129,7 @@ async def serve(settings: Settings, *, watcher: Watcher, stop: Stop) -> Farewell
         names = tuple(model.id for model in settings.models)
         _log.info("server_ready", base_url=listeners[0].base_url, models=names)
         # Made last, so that nothing can keep it from being shown.
-        api_key = await _first_key(administration)
+        api_key = await first_key(administration)
         watcher.ready(Ready(listeners[0].base_url, listeners[1].base_url, api_key, names))
         farewell = await _run_until(stop, plant, listeners)
         return replace(farewell, open_holds=await _open_holds(ground))
@@ -177,12 +181,15 @@ async def _open_ground(settings: Settings, stack: AsyncExitStack) -> Ground:
     stack.push_async_callback(ledger.close)
     plans = plans_by_name(settings.plans)
     tenancy = SqlTenancy(database, clock=clock, ids=ids, plans=plans, pepper=pepper)
+    admin_keys = SqlAdminKeys(database, clock=clock, pepper=pepper)
     prices = [
         await ledger.publish_price(terms)
         for model in settings.models
         for terms in price_terms(model, settings.lane_factors)
     ]
-    return Ground(ledger, tenancy, prices, clock, ids, Tasks(), Metrics())
+    journal, alerts = SqlJournal(database), SqlAlerts(database)
+    people = (tenancy, admin_keys, journal, alerts)
+    return Ground(ledger, *people, prices, clock, ids, Tasks(), Metrics())
 
 
 def _own(directory: Path, stack: AsyncExitStack) -> None:
@@ -248,6 +255,10 @@ def _administration(settings: Settings, ground: Ground, plant: Plant | None) -> 
     return Administration(
         Desk(
             tenancy=ground.tenancy,
+            directory=ground.tenancy,
+            admin_keys=ground.admin_keys,
+            journal=ground.journal,
+            alerts=ground.alerts,
             ledger=ground.ledger,
             books=ground.ledger,
             engines=plant.engines if plant else (),
@@ -258,24 +269,6 @@ def _administration(settings: Settings, ground: Ground, plant: Plant | None) -> 
             ids=ground.ids,
         )
     )
-
-
-async def _cli_key(settings: Settings, administration: Administration) -> None:
-    """A key of its own for `forebay chat` on this machine, in `cli.key`."""
-    path = settings.data_dir / "cli.key"
-    if not path.exists():
-        made = await administration.create_key(KeyRequest(name=CLI_KEY_NAME))
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(made["key"] + "\n")
-
-
-async def _first_key(administration: Administration) -> str | None:
-    """A key for the first user, to be shown once; None if there has been one."""
-    if any(key["name"] != CLI_KEY_NAME for key in await administration.list_keys()):
-        return None
-    made = await administration.create_key(KeyRequest(name="first key"))
-    return str(made["key"])
 
 
 async def _open_holds(ground: Ground) -> int:

@@ -6,7 +6,9 @@ ROW = {
     "organisation": "acme",
     "project": None,
     "id": "org_1",
-    "monthly_budget_usd": "50.00",
+    "key": None,
+    "budget_usd": "50.00",
+    "period": "month",
     "spent_usd": "1.25",
     "pending_usd": "0.00",
     "open_calls": 0,
@@ -15,10 +17,12 @@ ROW = {
 
 def test_a_budget_is_said_with_whose_it_is_and_what_is_spent_of_it():
     assert _sentence(ROW) == ("acme may spend 50.00 USD a month; this month it has spent 1.25 USD")
-    lifted = _sentence({**ROW, "project": "web", "monthly_budget_usd": None})
+    total = _sentence({**ROW, "key": "team", "period": "total"})
+    assert total == "acme key team may spend 50.00 USD in all; so far it has spent 1.25 USD"
+    lifted = _sentence({**ROW, "project": "web", "budget_usd": None})
     assert lifted.startswith("acme/web has no budget of its own;")
 
 
 def test_the_row_of_an_organisation_is_that_of_all_its_projects():
     assert _cells(ROW)[:3] == ["acme", "(all)", "50.00"]
-    assert _cells({**ROW, "project": "web", "monthly_budget_usd": None})[1:3] == ["web", "none"]
+    assert _cells({**ROW, "project": "web", "budget_usd": None})[1:3] == ["web", "none"]

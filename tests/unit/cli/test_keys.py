@@ -1,6 +1,9 @@
 from __future__ import annotations
 
-from forebay.cli.keys import cells, state, wide_cells
+import pytest
+import typer
+
+from forebay.cli.keys import cells, duration_seconds, state, wide_cells
 
 NOW = 1_800_000_000.0
 ROW = {
@@ -14,9 +17,12 @@ ROW = {
     "revoked_at": None,
     "models": None,
     "lanes": ["batch"],
-    "calls_per_minute": 60,
+    "requests_per_minute": 60,
+    "tokens_per_minute": 9,
+    "batch_input_tokens_per_day": None,
     "max_output_tokens": None,
-    "monthly_budget_usd": "5.00",
+    "budget_usd": "5.00",
+    "period": "month",
     "spent_usd": "0.10",
     "open_calls": 2,
 }
@@ -34,4 +40,18 @@ def test_a_row_has_the_end_of_the_id_and_the_wide_one_all_that_is_known():
     assert cells(ROW, NOW)[0] == "…abcdef"
     wide = wide_cells(ROW, NOW)
     assert wide[0] == ROW["id"]
-    assert wide[-4:] == [60, None, "all", "batch"]
+    assert wide[-6:] == [60, 9, None, None, "all", "batch"]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0", 0), ("90", 90), ("90s", 90), ("1.5m", 90), ("24h", 86_400), ("7d", 604_800)],
+)
+def test_a_length_of_time_is_read(text, seconds):
+    assert duration_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "h", "-1h", "1 week", "1e3"])
+def test_what_is_no_length_of_time_is_said_so(text):
+    with pytest.raises(typer.BadParameter, match="write 90s"):
+        duration_seconds(text)

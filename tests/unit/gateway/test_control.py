@@ -21,24 +21,20 @@ class KeyRequest:
     models: tuple[str, ...] | None = None
 
 
-class FakeAdministration:
-    """Annotated like the real one, so that plain data can be converted."""
+class Keys:
+    """Annotated like the real ones, so that plain data can be converted."""
 
-    async def create_key(self, request: KeyRequest) -> dict[str, Any]:
+    async def create(self, request: KeyRequest) -> dict[str, Any]:
         return {"name": request.name, "models": request.models}
 
-    async def list_keys(self) -> list[dict[str, Any]]:
-        return [{"name": "x" * 1000}] * 3000
-
-    async def revoke_key(self, key_id: str) -> dict[str, Any]:
+    async def revoke(self, key_id: str) -> dict[str, Any]:
         raise InvalidRequest(f"There is no key {key_id!r}.", param="key_id")
 
-    async def set_budget(self, organisation: str) -> str:
-        return organisation
+    async def list(self) -> list[dict[str, Any]]:
+        return [{"name": "x" * 1000}] * 3000
 
-    async def list_budgets(self) -> list[str]:
-        return []
 
+class Reports:
     async def usage(self, limit: int = 100) -> list[int]:
         return [limit]
 
@@ -48,12 +44,29 @@ class FakeAdministration:
     async def models(self) -> list[str]:
         raise ValueError("planted")
 
-    async def activity(self) -> dict[str, Any]:
-        return {}
-
     async def status(self) -> dict[str, Any]:
         await asyncio.sleep(60)
         return {}
+
+
+class FakeAdministration:
+    """What is asked here; the rest is there and answers its arguments."""
+
+    def __init__(self) -> None:
+        self.keys = Others(Keys())
+        self.reports = Others(Reports())
+        self.budgets = Others(object())
+
+
+class Others:
+    def __init__(self, section: object) -> None:
+        self._section = section
+
+    def __getattr__(self, name: str) -> Any:
+        async def answer() -> str:
+            return name
+
+        return getattr(self._section, name, answer)
 
 
 @pytest.fixture

@@ -11,17 +11,20 @@ import sys
 import threading
 import zipfile
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
+from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy.exc import IntegrityError
 
+from forebay.alerts import sql as alerts
 from forebay.core.errors import StoreUnavailable
 from forebay.migrations import Database, DatabaseRefused, open_database, upgrade
-from forebay.tenancy.sql import METADATA
+from forebay.tenancy import sql_tables as tenancy
 
 ROOT = Path(__file__).parents[3]
 
@@ -84,7 +87,8 @@ async def test_opening_again_changes_nothing_and_loses_nothing(path: Path) -> No
 
 async def test_the_rooms_tables_are_what_the_migrations_make(database: Database) -> None:
     def differences(connection: sa.Connection) -> list[object]:
-        return list(compare_metadata(MigrationContext.configure(connection), METADATA))
+        tables = [tenancy.METADATA, alerts.METADATA]
+        return list(compare_metadata(MigrationContext.configure(connection), tables))
 
     assert await database.run(differences) == []
 
@@ -105,6 +109,29 @@ def test_a_schema_of_the_future_is_refused_and_left_alone(path: Path) -> None:
     with pytest.raises(DatabaseRefused, match=r"newer Forebay .*9999.*Install that version"):
         open_database(path)
     assert path.read_bytes() == before
+
+
+def test_what_the_first_schema_held_is_kept(path: Path) -> None:
+    first = sa.create_engine(f"sqlite:///{path}")
+    with first.begin() as connection:
+        import_module("forebay.migrations.versions.0001_tenancy").upgrade(
+            Operations(MigrationContext.configure(connection))
+        )
+    first.dispose()
+    plainly(
+        path,
+        "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)",
+        "INSERT INTO alembic_version VALUES ('0001')",
+        "INSERT INTO organisations (id, name, plan, created_at) VALUES ('o', 'o', 'standard', 1)",
+        "INSERT INTO projects (id, organisation_id, name, created_at) VALUES ('p', 'o', 'p', 1)",
+        "INSERT INTO api_keys (id, digest, project_id, name, redacted, created_at, calls_per_minute)"
+        " VALUES ('k', x'00', 'p', '', '', 1, 60)",
+    )
+    open_database(path).close()
+    assert plainly(path, "SELECT id, requests_per_minute, tokens_per_minute FROM api_keys") == [
+        ("k", 60, None)
+    ]
+    assert plainly(path, "SELECT id, archived_at FROM projects") == [("p", None)]
 
 
 def test_a_failed_upgrade_leaves_the_file_as_it_was(path: Path) -> None:
@@ -143,7 +170,7 @@ def test_a_damaged_page_is_noticed_at_the_start(path: Path) -> None:
     middle = len(content) // 2 // 4096 * 4096
     content[middle : middle + 4096] = b"\xa5" * 4096
     path.write_bytes(content)
-    with pytest.raises(DatabaseRefused, match=r"damaged.*move it away"):
+    with pytest.raises(DatabaseRefused, match=r"(?s)damaged.*move it away"):
         open_database(path)
     assert path.read_bytes() == content
 

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from decimal import Decimal
 
 import pytest
 
-from forebay.core.errors import InsufficientQuota, InvalidRequest
+from forebay.core.errors import InsufficientQuota, InvalidKey, InvalidRequest
 from forebay.core.hold import Bill, HoldRequest, Period
 from forebay.core.job import Lane
 from forebay.core.money import PriceTerms
 from forebay.core.principal import Scopes
 from forebay.core.usage import Usage
-from forebay.ledger.memory import MemoryLedger
-from forebay.pipeline.administration import Administration, Desk, KeyRequest
-from forebay.tenancy import plans_by_name
+from forebay.pipeline.admin_keys import KeyRequest
+from forebay.pipeline.administration import Administration
+from forebay.pipeline.desk import Desk
+from forebay.tenancy import ChangeQuery, PlanSettings, plans_by_name
 from forebay.tenancy.memory import MemoryTenancy
-from forebay.testing.clock import CountingIds, FakeClock
+from forebay.testing.clock import FakeClock
+from forebay.testing.desk import memory_desk
 
 DAY_SECONDS = 86_400.0
-MODELS = [
-    {"id": "smollm2", "aliases": ["small", "default"]},
-    {"id": "scripted", "aliases": []},
-]
+SMALL = PlanSettings(name="small", concurrent_calls=3, key_budget_usd=Decimal("2.50"))
 
 
 @pytest.fixture
@@ -33,28 +32,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def desk(clock: FakeClock) -> Desk:
-    ids = CountingIds()
-    ledger = MemoryLedger(clock)
-    tenancy = MemoryTenancy(clock=clock, ids=ids, plans=plans_by_name([]), pepper=bytes(32))
-
-    async def status() -> dict[str, Any]:
-        return {}
-
-    async def activity() -> dict[str, Any]:
-        projects = [info.scopes.project_id for info in await tenancy.projects()]
-        return {"calls": [{"project_id": each} for each in projects], "nanos_per_hour": 1_500_000}
-
-    return Desk(
-        tenancy=tenancy,
-        ledger=ledger,
-        books=ledger,
-        engines=(),
-        models=lambda: MODELS,
-        status=status,
-        activity=activity,
-        clock=clock,
-        ids=ids,
-    )
+    return memory_desk(clock, [SMALL])
 
 
 @pytest.fixture
@@ -89,7 +67,7 @@ async def ask(desk: Desk, key_id: str, call_id: str, ceiling_tokens: int = 10) -
 
 
 async def test_a_key_for_models_gets_their_ids_whatever_they_were_called(administration):
-    made = await administration.create_key(KeyRequest(models=("small", "scripted", "default")))
+    made = await administration.keys.create(KeyRequest(models=("small", "scripted", "default")))
     assert made["models"] == ["scripted", "smollm2"]
 
 
@@ -99,29 +77,29 @@ async def test_a_key_for_models_gets_their_ids_whatever_they_were_called(adminis
         (KeyRequest(models=("nope",)), "'nope' here; there are: smollm2, small, default, scripted"),
         (KeyRequest(max_open_calls=0), "max_open_calls must be at least 1"),
         (KeyRequest(max_open_calls=2**70), "max_open_calls must be at least 1"),
-        (KeyRequest(calls_per_minute=0), "calls_per_minute must be at least 1"),
+        (KeyRequest(requests_per_minute=0), "requests_per_minute is 0, but must be between 1 and"),
         (KeyRequest(expires_in_days=0), "must be above 0"),
         (KeyRequest(expires_in_days=float("nan")), "must be above 0"),
         (KeyRequest(expires_in_days=1e300), "at most 36500"),
-        (KeyRequest(monthly_budget_usd="much"), "monthly budget"),
+        (KeyRequest(monthly_budget_usd="much"), "monthly_budget_usd: 'much' is not"),
     ],
 )
 async def test_a_key_that_could_never_be_used_is_refused(administration, request_, words):
     with pytest.raises(InvalidRequest, match=words):
-        await administration.create_key(request_)
-    assert await administration.list_keys() == []
+        await administration.keys.create(request_)
+    assert await administration.keys.list() == []
 
 
 async def test_a_refused_key_makes_no_organisation(administration, desk):
     with pytest.raises(InvalidRequest):
-        await administration.create_key(KeyRequest(organisation="acme", models=("nope",)))
+        await administration.keys.create(KeyRequest(organisation="acme", models=("nope",)))
     assert await desk.tenancy.organisations() == []
 
 
 async def test_a_key_is_revoked_by_its_id_the_end_of_it_its_name_or_its_redacted_form(
     administration,
 ):
-    made = [await administration.create_key(KeyRequest(name=f"team {n}")) for n in range(4)]
+    made = [await administration.keys.create(KeyRequest(name=f"team {n}")) for n in range(4)]
     ends = [
         made[0]["id"],
         made[1]["id"][-6:],
@@ -129,42 +107,155 @@ async def test_a_key_is_revoked_by_its_id_the_end_of_it_its_name_or_its_redacted
         "team 2",
         made[3]["redacted"],
     ]
-    revoked = [(await administration.revoke_key(end))["id"] for end in ends]
+    revoked = [(await administration.keys.revoke(end))["id"] for end in ends]
     assert revoked == [made[n]["id"] for n in (0, 1, 1, 2, 3)]
-    assert all(row["revoked_at"] is not None for row in await administration.list_keys())
+    assert all(row["revoked_at"] is not None for row in await administration.keys.list())
 
 
 async def test_what_means_several_keys_revokes_none_and_lists_them(administration):
-    made = [await administration.create_key(KeyRequest(name="twin")) for _ in range(2)]
+    made = [await administration.keys.create(KeyRequest(name="twin")) for _ in range(2)]
     with pytest.raises(InvalidRequest, match="means several keys") as refused:
-        await administration.revoke_key("twin")
+        await administration.keys.revoke("twin")
     assert all(key["id"] in refused.value.message for key in made)
     for text in ("nobody", "", made[0]["id"][-5:], "…"):
         with pytest.raises(InvalidRequest, match="There is no key"):
-            await administration.revoke_key(text)
-    assert [row["revoked_at"] for row in await administration.list_keys()] == [None, None]
+            await administration.keys.revoke(text)
+    assert [row["revoked_at"] for row in await administration.keys.list()] == [None, None]
+
+
+async def test_a_rotated_key_has_another_secret_and_all_else_as_before(administration, desk):
+    made = await administration.keys.create(KeyRequest(name="team", requests_per_minute=5))
+    rotated = await administration.keys.rotate("team", overlap_seconds=60)
+    assert rotated["key"] != made["key"]
+    assert rotated["old_works_until"] == desk.clock.now() + 60
+    assert (rotated["id"], rotated["requests_per_minute"]) == (made["id"], 5)
+    for key in (made, rotated):
+        assert (await desk.tenancy.authenticate(key["key"])).scopes.key_id == made["id"]
+
+
+async def test_a_plan_gives_new_keys_a_budget_and_bounds_their_open_calls(administration, desk):
+    small = KeyRequest(organisation="acme", plan="small")
+    key = await administration.keys.create(small)
+    assert (key["budget_usd"], key["period"]) == ("2.50", "month")
+    rich = await administration.keys.create(replace(small, monthly_budget_usd="9"))
+    assert rich["budget_usd"] == "9.00"
+    free = await administration.keys.create(replace(small, monthly_budget_usd="none"))
+    assert free["budget_usd"] is None
+    with pytest.raises(InvalidRequest, match="max_open_calls is 4, but the plan 'small' allows 3"):
+        await administration.keys.create(replace(small, max_open_calls=4))
+    scopes = await scopes_of(desk, key["id"])
+    assert (await desk.ledger.balances(scopes.organisation_id)).account.max_open_holds == 3
+
+
+async def test_a_plan_that_changed_holds_for_organisations_that_exist(administration, desk):
+    key = await administration.keys.create(KeyRequest(organisation="acme"))
+    organisation_id = (await scopes_of(desk, key["id"])).organisation_id
+    for most in (2, None):
+        plans = plans_by_name([PlanSettings(concurrent_calls=most)])
+        desk.tenancy._plans = plans
+        await administration.budgets.apply_plans()
+        account = (await desk.ledger.balances(organisation_id)).account
+        assert account.max_open_holds == most
+
+
+async def test_an_admin_key_acts_for_its_organisation_alone(administration, desk):
+    """L14: what it sees, and what it may revoke, is its own."""
+    ours = await administration.keys.create(KeyRequest(organisation="acme"))
+    theirs = await administration.keys.create(KeyRequest(organisation="other"))
+    made = await administration.keys.create_admin("acme", "boss")
+    await administration.keys.create_admin("other", "other boss")
+    boss = await administration.by(made["key"])
+    assert [row["id"] for row in await boss.keys.list()] == [ours["id"]]
+    assert [row["name"] for row in await boss.keys.list_admin()] == ["boss"]
+    with pytest.raises(InvalidRequest, match="There is no key"):
+        await boss.keys.revoke(theirs["id"])
+    with pytest.raises(InvalidRequest, match="no organisation 'other'"):
+        await boss.budgets.set("1", "other")
+    with pytest.raises(InvalidKey):
+        await administration.by(ours["key"])
+    await administration.keys.revoke_admin(made["id"])
+    with pytest.raises(InvalidKey):
+        await administration.by(made["key"])
+
+
+async def test_who_changed_what_is_in_the_journal(administration, desk):
+    key = await administration.keys.create(KeyRequest(organisation="acme", project="web"))
+    admin = await administration.keys.create_admin("acme", "boss")
+    boss = await administration.by(admin["key"])
+    await boss.budgets.set("5", "acme", "web")
+    await boss.keys.rotate(key["id"])
+    await boss.keys.revoke(key["id"])
+    await boss.keys.revoke(key["id"])
+    scopes = await scopes_of(desk, key["id"])
+    changes = await desk.journal.changes(ChangeQuery(scopes.organisation_id))
+    assert [(c.type, c.actor_id, c.subject_id) for c in reversed(changes)] == [
+        ("project.created", "", scopes.project_id),
+        ("api_key.created", "", key["id"]),
+        ("api_key.created", "", admin["id"]),
+        ("project.updated", admin["id"], scopes.project_id),
+        ("api_key.updated", admin["id"], key["id"]),
+        ("api_key.deleted", admin["id"], key["id"]),
+    ]
+    assert changes[2].details == {"changes_requested": {"budget_usd": "5.00"}}
+    assert key["key"] not in str(changes)
+    assert admin["key"] not in str(changes)
 
 
 # -- budgets
 
 
+async def test_a_budget_is_a_days_a_months_or_for_good_and_also_a_key_s(administration, desk):
+    key = await administration.keys.create(KeyRequest(name="team"))
+    row = await administration.budgets.set("1", "default", period="day")
+    assert (row["budget_usd"], row["period"]) == ("1.00", "day")
+    row = await administration.budgets.set("2", "default", "default", period="total")
+    assert (row["project"], row["period"]) == ("default", "total")
+    row = await administration.budgets.set("3", key="team", period="day")
+    assert (row["key"], row["id"], row["period"]) == ("team", key["id"], "day")
+    assert (await desk.ledger.balances(key["id"])).account.cap_nanos == 3 * 10**9
+    assert (await administration.budgets.set("4", key="team"))["period"] == "day"
+    for wrong in ({"organisation": "other"}, {"organisation": "default", "project": "x"}):
+        with pytest.raises(InvalidRequest, match="is of default/default"):
+            await administration.budgets.set("3", key="team", **wrong)
+    with pytest.raises(InvalidRequest, match="no period 'week': use total, month, day"):
+        await administration.budgets.set("3", "default", period="week")
+    with pytest.raises(InvalidRequest, match="Name an organisation"):
+        await administration.budgets.set("3")
+
+
+async def test_prepaid_credit_is_booked_once_for_each_payment(administration, desk):
+    await administration.keys.create(KeyRequest(organisation="acme"))
+    first = await administration.budgets.top_up("acme", "10", "payment-1")
+    assert (first["budget_usd"], first["period"]) == ("10.00", "total")
+    again = await administration.budgets.top_up("acme", "10", "payment-1")
+    assert again["budget_usd"] == "10.00"
+    more = await administration.budgets.top_up("acme", "2.5", "payment-2")
+    assert more["budget_usd"] == "12.50"
+    with pytest.raises(InvalidRequest, match="Nothing was booked"):
+        await administration.budgets.top_up("acme", "7", "payment-2")
+    with pytest.raises(InvalidRequest, match="id must name"):
+        await administration.budgets.top_up("acme", "7", " ")
+    await administration.budgets.set("5", "acme", period="month")
+    with pytest.raises(InvalidRequest, match="Nothing was booked"):
+        await administration.budgets.top_up("acme", "7", "payment-3")
+
+
 async def test_budgets_are_a_months_and_listed_with_what_was_spent(administration, desk):
-    key = await administration.create_key(KeyRequest(organisation="acme", project="web"))
-    await administration.create_key(KeyRequest(organisation="other"))
-    await administration.create_key(KeyRequest(organisation="acme", project="mobile"))
-    await administration.set_budget("acme", "50.00")
-    row = await administration.set_budget("acme", "5", project="web")
-    assert (row["organisation"], row["project"], row["monthly_budget_usd"]) == (
+    key = await administration.keys.create(KeyRequest(organisation="acme", project="web"))
+    await administration.keys.create(KeyRequest(organisation="other"))
+    await administration.keys.create(KeyRequest(organisation="acme", project="mobile"))
+    await administration.budgets.set("50.00", "acme")
+    row = await administration.budgets.set("5", "acme", project="web")
+    assert (row["organisation"], row["project"], row["budget_usd"]) == (
         "acme",
         "web",
         "5.00",
     )
     hold = await desk.ledger.hold(await ask(desk, key["id"], "req_1", 3))
     await desk.ledger.settle(hold.id, 1, Bill(Usage(1, 2)))
-    rows = await administration.list_budgets()
+    rows = await administration.budgets.list()
     assert [
-        (row["organisation"], row["project"], row["monthly_budget_usd"], row["spent_usd"])
-        for row in rows
+        (row["organisation"], row["project"], row["budget_usd"], row["spent_usd"]) for row in rows
     ] == [
         ("acme", None, "50.00", "2.00"),
         ("acme", "web", "5.00", "2.00"),
@@ -178,8 +269,8 @@ async def test_budgets_are_a_months_and_listed_with_what_was_spent(administratio
 
 
 async def test_a_budget_ends_with_the_month_and_none_lifts_it(administration, desk, clock):
-    key = await administration.create_key(KeyRequest())
-    await administration.set_budget("default", "10.00")
+    key = await administration.keys.create(KeyRequest())
+    await administration.budgets.set("10.00", "default")
     first = await desk.ledger.hold(await ask(desk, key["id"], "req_1"))
     await desk.ledger.settle(first.id, 1, Bill(Usage(1, 10)))
     with pytest.raises(InsufficientQuota, match="monthly budget of its organisation"):
@@ -188,8 +279,8 @@ async def test_a_budget_ends_with_the_month_and_none_lifts_it(administration, de
     await desk.ledger.hold(await ask(desk, key["id"], "req_3"))
     with pytest.raises(InsufficientQuota):
         await desk.ledger.hold(await ask(desk, key["id"], "req_4"))
-    lifted = await administration.set_budget("default", None)
-    assert lifted["monthly_budget_usd"] is None
+    lifted = await administration.budgets.set(None, "default")
+    assert lifted["budget_usd"] is None
     await desk.ledger.hold(await ask(desk, key["id"], "req_4"))
 
 
@@ -197,9 +288,9 @@ async def test_l2_a_lowered_budget_refuses_new_calls_and_lets_running_ones_finis
     administration, desk
 ):
     """L2: a cap lowered below what is held takes nothing from the call that holds it."""
-    key = await administration.create_key(KeyRequest())
+    key = await administration.keys.create(KeyRequest())
     running = await desk.ledger.hold(await ask(desk, key["id"], "req_1"))
-    lowered = await administration.set_budget("default", "1.00", project="default")
+    lowered = await administration.budgets.set("1.00", "default", project="default")
     assert (lowered["pending_usd"], lowered["open_calls"]) == ("10.00", 1)
     with pytest.raises(InsufficientQuota, match="budget of its project"):
         await desk.ledger.hold(await ask(desk, key["id"], "req_2", 1))
@@ -209,27 +300,27 @@ async def test_l2_a_lowered_budget_refuses_new_calls_and_lets_running_ones_finis
 
 async def test_a_budget_for_nobody_is_refused_with_those_that_there_are(administration, desk):
     with pytest.raises(InvalidRequest, match="none yet"):
-        await administration.set_budget("acme", "1")
-    await administration.create_key(KeyRequest(organisation="acme", project="web"))
+        await administration.budgets.set("1", "acme")
+    await administration.keys.create(KeyRequest(organisation="acme", project="web"))
     with pytest.raises(InvalidRequest, match=r"no organisation 'acmee'; there are: acme\."):
-        await administration.set_budget("acmee", "1")
+        await administration.budgets.set("1", "acmee")
     with pytest.raises(InvalidRequest, match=r"no project 'app' in 'acme'; there are: web\."):
-        await administration.set_budget("acme", "1", project="app")
-    with pytest.raises(InvalidRequest, match="monthly budget"):
-        await administration.set_budget("acme", "-1")
-    assert [row["monthly_budget_usd"] for row in await administration.list_budgets()] == [None] * 2
+        await administration.budgets.set("1", "acme", project="app")
+    with pytest.raises(InvalidRequest, match="budget_usd: '-1' is not between"):
+        await administration.budgets.set("-1", "acme")
+    assert [row["budget_usd"] for row in await administration.budgets.list()] == [None] * 2
 
 
 async def test_many_names_are_not_all_listed(administration, desk):
     for number in range(30):
         await desk.tenancy.ensure(f"org{number}", "default", plan="standard")
     with pytest.raises(InvalidRequest, match=r"org0, .*org19 and 10 more\."):
-        await administration.set_budget("nobody", "1")
+        await administration.budgets.set("1", "nobody")
 
 
 async def test_a_budget_opens_the_account_that_a_broken_off_start_left_out(administration, desk):
     scopes = await desk.tenancy.ensure("acme", "web", plan="standard")
-    await administration.set_budget("acme", "1")
+    await administration.budgets.set("1", "acme")
     account = (await desk.ledger.balances(scopes.organisation_id)).account
     assert (account.cap_nanos, account.period) == (10**9, Period.MONTH)
 
@@ -238,14 +329,14 @@ async def test_a_budget_opens_the_account_that_a_broken_off_start_left_out(admin
 
 
 async def test_usage_names_keys_projects_and_organisations(administration, desk, clock):
-    key = await administration.create_key(
+    key = await administration.keys.create(
         KeyRequest(name="team", organisation="acme", project="web")
     )
     for number in range(2):
         hold = await desk.ledger.hold(await ask(desk, key["id"], f"req_{number}"))
         await desk.ledger.settle(hold.id, 1, Bill(Usage(1, 1)))
         clock.advance(DAY_SECONDS)
-    rows = await administration.usage()
+    rows = await administration.reports.usage()
     assert [(row["call_id"], row["key_name"]) for row in rows] == [
         ("req_1", "team"),
         ("req_0", "team"),
@@ -257,29 +348,29 @@ async def test_usage_names_keys_projects_and_organisations(administration, desk,
         ("project", scopes.project_id, "acme/web"),
         ("organisation", scopes.organisation_id, "acme"),
     ):
-        [total] = await administration.usage_totals(by)
+        [total] = await administration.reports.usage_totals(by)
         assert (total[by], total["name"], total["calls"]) == (group, name, 2)
-    [total] = await administration.usage_totals("model")
+    [total] = await administration.reports.usage_totals("model")
     assert "name" not in total
     middle = clock.now() - 1.5 * DAY_SECONDS
-    assert [row["call_id"] for row in await administration.usage(since=middle)] == ["req_1"]
-    [before] = await administration.usage_totals("key", until=middle)
+    assert [row["call_id"] for row in await administration.reports.usage(since=middle)] == ["req_1"]
+    [before] = await administration.reports.usage_totals("key", until=middle)
     assert before["calls"] == 1
     with pytest.raises(InvalidRequest, match="key, project, organisation, model, day"):
-        await administration.usage_totals("colour")
+        await administration.reports.usage_totals("colour")
 
 
 async def test_usage_of_a_key_that_is_not_known_any_more_has_no_name(desk):
     """A ledger restored beside a younger forebay.db."""
     administration = Administration(desk)
-    key = await administration.create_key(KeyRequest())
+    key = await administration.keys.create(KeyRequest())
     hold = await desk.ledger.hold(await ask(desk, key["id"], "req_1"))
     await desk.ledger.settle(hold.id, 1, Bill(Usage(1, 1)))
     other = MemoryTenancy(clock=desk.clock, ids=desk.ids, plans=plans_by_name([]), pepper=bytes(32))
     restored = Administration(replace(desk, tenancy=other))
-    [row] = await restored.usage()
+    [row] = await restored.reports.usage()
     assert (row["key_name"], row["key_redacted"]) == ("", "")
-    [total] = await restored.usage_totals("organisation")
+    [total] = await restored.reports.usage_totals("organisation")
     assert total["name"] == ""
 
 
@@ -287,12 +378,12 @@ async def test_usage_of_a_key_that_is_not_known_any_more_has_no_name(desk):
 
 
 async def test_activity_names_projects_and_says_what_today_cost(administration, desk, clock):
-    key = await administration.create_key(KeyRequest(organisation="acme", project="web"))
+    key = await administration.keys.create(KeyRequest(organisation="acme", project="web"))
     for number in range(2):
         hold = await desk.ledger.hold(await ask(desk, key["id"], f"req_{number}"))
         await desk.ledger.settle(hold.id, 1, Bill(Usage(1, 1 + number)))
         clock.advance(DAY_SECONDS * (1 - number))
-    seen = await administration.activity()
+    seen = await administration.reports.activity()
     assert [call["project"] for call in seen["calls"]] == ["acme/web"]
     assert (seen["spent_today_usd"], seen["usd_per_hour"]) == ("2.00", "0.0015")
     assert key["key"] not in str(seen)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from forebay.system import SystemIds
 from forebay.tenancy.keys import (
-    DIGEST_PURPOSE,
+    ADMIN_KEY,
+    API_KEY,
     KEY_CHARACTERS,
     PEPPER_BYTES,
     PepperRefused,
@@ -122,10 +123,28 @@ def test_a_refusal_names_the_redacted_key_and_what_to_do() -> None:
     assert "forebay keys create" in message
 
 
+def test_admin_keys_are_keys_of_another_kind() -> None:
+    admin = make_key(CountingIds(), ADMIN_KEY)
+    assert admin.startswith("fba_live_")
+    assert len(admin) == KEY_CHARACTERS
+    assert (check(admin, ADMIN_KEY), check(admin)) == (True, False)
+    assert (check(KEY, ADMIN_KEY), check(KEY)) == (False, True)
+    assert derive(PEPPER, ADMIN_KEY.purpose) != derive(PEPPER, API_KEY.purpose)
+    assert redact(admin) == f"fba_live_{admin[9:11]}…{admin[-4:]}"
+
+
+def test_a_key_of_the_other_kind_is_told_where_it_belongs() -> None:
+    admin = make_key(CountingIds(), ADMIN_KEY)
+    assert "is an admin key, which is for the admin listener" in refusal(admin).message
+    assert "is an API key, which is for the API only" in refusal(KEY, ADMIN_KEY).message
+    assert "forebay keys create-admin" in refusal(admin, ADMIN_KEY).message
+    assert admin not in refusal(admin).message
+
+
 def test_a_digest_is_an_hmac_under_a_key_of_its_own_purpose() -> None:
     expand = hmac.new(PEPPER, b"forebay:api-key-digest\x01", hashlib.sha256).digest()
     assert (
-        digest(KEY, derive(PEPPER, DIGEST_PURPOSE))
+        digest(KEY, derive(PEPPER, API_KEY.purpose))
         == hmac.new(expand, KEY.encode(), hashlib.sha256).digest()
     )
 
@@ -148,7 +167,7 @@ def test_each_purpose_has_its_own_key_and_none_is_the_pepper() -> None:
 
 def test_a_short_pepper_is_refused() -> None:
     with pytest.raises(ValueError, match="32 bytes, not 3"):
-        derive(b"abc", DIGEST_PURPOSE)
+        derive(b"abc", API_KEY.purpose)
 
 
 def test_a_pepper_is_made_once_and_readable_by_its_owner_only(tmp_path: Path) -> None:

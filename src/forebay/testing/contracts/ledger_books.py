@@ -79,6 +79,7 @@ async def test_l14_nothing_read_for_one_organisation_belongs_to_another(ledger: 
         mixed = UsageQuery(organisation_id=name, key_id="key_b" if name == "org_a" else "key_a")
         assert await ledger.usage(mixed) == []
         assert await ledger.totals(mixed, by="key") == []
+        assert await ledger.slices(mixed, width_seconds=60) == []
 
 
 async def test_usage_is_filtered_newest_first_and_limited(ledger: Any) -> None:
@@ -116,6 +117,35 @@ async def test_totals_sum_by_scope_model_and_day_largest_first(ledger: Any) -> N
     assert await sums("day", organisation_id="org_b") == [("2026-12-01", 1, 30, 800)]
     with pytest.raises(ValueError, match="'hour'"):
         await sums("hour")
+
+
+async def test_slices_sum_by_time_key_model_and_lane(ledger: Any) -> None:
+    await two_organisations(ledger)
+
+    async def sums(width_seconds: int, **query: Any) -> list[tuple[float, str, str, int, int, int]]:
+        slices = await ledger.slices(UsageQuery(**query, limit=0), width_seconds=width_seconds)
+        return [
+            (s.start, s.key_id, s.model, s.calls, s.output_tokens, s.amount_nanos) for s in slices
+        ]
+
+    november, december = at("2026-11-30T00:00:00"), at("2026-12-01T00:00:00")
+    assert await sums(86_400) == [
+        (november, "key_a", "small", 1, 10, 300),
+        (december, "key_a", "small", 1, 20, 400),
+        (december, "key_b", "big", 1, 30, 800),
+    ]
+    assert await sums(86_400, organisation_id="org_a", since=december) == [
+        (december, "key_a", "small", 1, 20, 400)
+    ]
+    for start, *_ in await sums(60):
+        assert start % 60 == 0
+        assert await sums(60, until=start) == [each for each in await sums(60) if each[0] < start]
+    [first, *_] = await ledger.slices(UsageQuery(), width_seconds=60)
+    assert (first.project_id, first.lane, first.cached_input_tokens) == (
+        "prj_a",
+        Lane.INTERACTIVE,
+        0,
+    )
 
 
 async def test_an_account_is_opened_once_and_keeps_its_limits(ledger: Any) -> None:
@@ -171,6 +201,7 @@ async def test_a_closed_ledger_refuses_every_verb(ledger: Any) -> None:
         ledger.recall("org_a", "key-1"),
         ledger.usage(UsageQuery()),
         ledger.totals(UsageQuery(), by="key"),
+        ledger.slices(UsageQuery(), width_seconds=60),
         ledger.price(1),
         ledger.open_account(Account("key_b")),
         ledger.set_cap("key_a", 1),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -26,16 +27,27 @@ from forebay.tenancy import (
     plans_by_name,
     redact,
 )
+from forebay.tenancy.keys import ADMIN_KEY, API_KEY
 from forebay.testing.clock import CountingIds, FakeClock
 
-PLANS = plans_by_name([PlanSettings(name="premium", weight=4, lanes=tuple(Lane))])
+TRIAL = PlanSettings(
+    name="trial",
+    requests_per_minute=60,
+    tokens_per_minute=10_000,
+    batch_input_tokens_per_day=5_000,
+    concurrent_calls=4,
+    max_output_tokens=100,
+    key_budget_usd=Decimal("2.50"),
+)
+TRIAL_LIMITS = RateLimits(60, 10_000, 5_000)
+PLANS = plans_by_name([PlanSettings(name="premium", weight=4, lanes=tuple(Lane)), TRIAL])
 NOW = 1_800_000_000.0
 HOUR_SECONDS = 3600.0
 
 
-def secret(number: int) -> str:
-    """The number-th of a fixed series of well-formed keys."""
-    return make_key(CountingIds(seed=number))
+def secret(number: int, *, admin: bool = False) -> str:
+    """The number-th of a fixed series of well-formed API keys, or admin keys."""
+    return make_key(CountingIds(seed=number), ADMIN_KEY if admin else API_KEY)
 
 
 def spec(key_id: str = "key_1", **changes: Any) -> KeySpec:
@@ -82,7 +94,7 @@ async def test_a_principal_carries_the_restrictions_of_its_key(tenancy: Tenancy)
         tenancy,
         models=frozenset({"small", "large"}),
         lanes=frozenset({Lane.BATCH}),
-        calls_per_minute=60,
+        requests_per_minute=60,
         max_output_tokens=128,
     )
     principal = await tenancy.authenticate(secret(1))
@@ -201,7 +213,7 @@ async def test_ensure_leaves_the_plan_of_an_organisation_that_exists(tenancy: Te
 
 
 async def test_ensure_refuses_a_plan_that_is_not_configured(tenancy: Tenancy) -> None:
-    with pytest.raises(InvalidRequest, match="premium, standard") as refused:
+    with pytest.raises(InvalidRequest, match="premium, standard, trial") as refused:
         await tenancy.ensure("acme", "web", plan="gold")
     assert refused.value.param == "plan"
     assert await tenancy.organisations() == []
@@ -245,7 +257,9 @@ async def test_l14_projects_of_one_name_belong_to_their_own_organisations(
         ({"models": frozenset({""})}, "models"),
         ({"lanes": frozenset()}, "lanes"),
         ({"lanes": frozenset({Lane.PREMIUM})}, "lanes"),
-        ({"calls_per_minute": 0}, "calls_per_minute"),
+        ({"requests_per_minute": 0}, "requests_per_minute"),
+        ({"tokens_per_minute": -5}, "tokens_per_minute"),
+        ({"batch_input_tokens_per_day": 2**31}, "batch_input_tokens_per_day"),
         ({"max_output_tokens": -1}, "max_output_tokens"),
     ],
 )
@@ -284,7 +298,7 @@ async def test_keys_are_listed_oldest_first_with_all_they_were_made_with(tenancy
         expires_at=NOW + 0.25,
         models=frozenset({"b", "a"}),
         lanes=frozenset({Lane.INTERACTIVE}),
-        calls_per_minute=1,
+        requests_per_minute=1,
         max_output_tokens=2,
     )
     plain = await made(tenancy, 2, created_at=NOW - 10)
@@ -295,7 +309,7 @@ async def test_keys_are_listed_oldest_first_with_all_they_were_made_with(tenancy
         frozenset({"a", "b"}),
         frozenset({Lane.INTERACTIVE}),
     )
-    assert (plain.models, plain.lanes, plain.calls_per_minute) == (None, None, None)
+    assert (plain.models, plain.lanes, plain.limits) == (None, None, RateLimits())
     assert plain.created_at == NOW - 10
     assert secret(1) not in repr(full)
 
@@ -314,7 +328,7 @@ async def test_l14_projects_are_listed_oldest_first_with_the_ids_of_their_own_or
     expected = []
     for organisation, project in (("b", "web"), ("a", "web"), ("b", "mobile"), ("b", "web")):
         scopes = await tenancy.ensure(organisation, project, plan="standard")
-        expected.append(ProjectInfo(organisation, project, scopes))
+        expected.append(ProjectInfo(organisation, project, scopes, NOW))
     assert await tenancy.projects() == expected[:3]
 
 

@@ -1,0 +1,49 @@
+"""The journal and the spend alerts in memory: what other implementations are compared with."""
+
+from __future__ import annotations
+
+from forebay.tenancy.contract import Alerts, Change, ChangeQuery, Journal, SpendAlert
+
+
+class MemoryJournal(Journal):
+    """A list."""
+
+    def __init__(self) -> None:
+        self._changes: list[Change] = []
+
+    async def record(self, change: Change) -> None:
+        self._changes.append(change)
+
+    async def changes(self, query: ChangeQuery) -> list[Change]:
+        mine = [c for c in self._changes if c.organisation_id == query.organisation_id]
+        if query.after is not None:
+            ids = [change.id for change in mine]
+            mine = mine[: ids.index(query.after)] if query.after in ids else []
+        return [change for change in reversed(mine) if _matches(query, change)][: query.limit]
+
+
+def _matches(query: ChangeQuery, change: Change) -> bool:
+    return (
+        (query.types is None or change.type in query.types)
+        and (query.project_ids is None or change.project_id in query.project_ids)
+        and (query.actor_ids is None or change.actor_id in query.actor_ids)
+        and (query.subject_ids is None or change.subject_id in query.subject_ids)
+        and (query.since is None or change.at >= query.since)
+        and (query.until is None or change.at < query.until)
+    )
+
+
+class MemoryAlerts(Alerts):
+    """A dictionary, in the order of their making."""
+
+    def __init__(self) -> None:
+        self._alerts: dict[str, SpendAlert] = {}
+
+    async def put(self, alert: SpendAlert) -> None:
+        self._alerts[alert.id] = alert
+
+    async def remove(self, alert_id: str) -> None:
+        self._alerts.pop(alert_id, None)
+
+    async def alerts(self) -> list[SpendAlert]:
+        return list(self._alerts.values())
