@@ -97,6 +97,8 @@ class ScriptedStepper(Stepper):
 
     def cancel(self, sequence: int) -> None:
         self._journal.cancelled(sequence)
+        if sequence in self._running and self._running[sequence].performance.script.deaf:
+            return
         self._running.pop(sequence, None)
         self._waiting = deque(w for w in self._waiting if w.work.sequence != sequence)
         if not self._running and not self._waiting and not self._refused:

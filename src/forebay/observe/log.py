@@ -19,6 +19,7 @@ get_logger = structlog.get_logger
 EVENTS = {
     "call": "The canonical line: one per call that held money, at its end.",
     "call_refused": "A call was refused before it was queued.",
+    "bad_keys": "Of one address came more requests without a valid API key than a minute allows.",
     "engine_starting": "The engine child is being started.",
     "engine_ready": "The engine loaded, warmed up and serves.",
     "engine_renewed": "The engine child saw so many JSON schemas that it is replaced, once it is idle.",

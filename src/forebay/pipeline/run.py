@@ -94,6 +94,7 @@ class Run:
         self.generation: Generation | None = None
         self.interruption: Interruption | None = None
         self.abandonment: Abandonment | None = None
+        self.on_interrupt: Callable[[], object] | None = None
         self.last_delta_at = started_at
         self.sequence = self.job.resume.sequence
         self.cached_input_tokens = 0
@@ -138,6 +139,8 @@ class Run:
             self.interruption = why
             if self.generation is not None:
                 self.generation.stop()
+            if self.on_interrupt is not None:
+                self.on_interrupt()
 
     def protected(self, now: float) -> bool:
         """Whether it must not be preempted (Q7)."""
@@ -242,6 +245,7 @@ class Run:
             sequence=self.sequence,
             preemptions=before.preemptions + preempted,
             faults=before.faults + fault,
+            barren=before.barren + (fault and not self.generated),
             queue_ms=self.queue_ms,
             ttft_ms=self.ttft_ms,
             earlier_ms=before.earlier_ms,
