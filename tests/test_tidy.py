@@ -146,6 +146,7 @@ TESTED_ELSEWHERE = {
     "testing/watched.py": "simulation/test_money.py",
     "testing/watched_admission.py": "simulation/test_permits.py",
     "testing/watched_queue.py": "simulation/test_crash.py",
+    "testing/wishes.py": "kill/test_kill.py",
     "testing/world.py": "simulation/test_crash.py",
     "testing/contracts/admin_keys.py": "contract/test_tenancy.py",
     "testing/contracts/admission.py": "contract/test_admission.py",

@@ -354,7 +354,8 @@ class Worker:
     async def _acknowledge(self, run: Run) -> None:
         served = Served(run.generated, run.cached_input_tokens)
         cost = self.rooms.queue.cost(run.job.input_tokens, run.generated)
-        busy = sum(r.job.choices for r in self._runs.values()) >= self.engine.limits().max_sequences
+        depths = await self.rooms.queue.depths(self.pool)
+        busy = any(depth.waiting for depth in depths.values())
         self.rooms.admission.served(self.pool, cost, busy=busy)
         try:
             await self.rooms.queue.ack(run.lease, served=served)

@@ -74,6 +74,12 @@ class RawClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """The connection, made now if there is none: so that many calls can begin at once."""
+        if self._link is None:
+            self._link = await asyncio.open_connection(self._host, self._port, limit=1 << 22)
+        return self._link
+
     async def post(
         self, body: dict[str, Any], leave: Leave | None = None, headers: str = ""
     ) -> Answer:
@@ -82,9 +88,7 @@ class RawClient:
         `headers`: more header lines, each with its CR LF.
         """
         leave = leave or Leave()
-        if self._link is None:
-            self._link = await asyncio.open_connection(self._host, self._port, limit=1 << 22)
-        reader, writer = self._link
+        reader, writer = await self.connect()
         answer = Answer(time.monotonic())
         writer.write(self._request(body, headers))
         try:
