@@ -1,0 +1,107 @@
+"""Which limits a call has to stay within, and how a refusal names them. Pure.
+
+A scope is a key, a project, an organisation, or a project's use of one model. Where several refuse,
+the one to wait longest for is named.
+
+Not here: how a limit is kept (`limits.py`), and its state (`memory.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from forebay.admission.limits import DAY_MICROS, MINUTE_MICROS
+from forebay.core.errors import RateLimited
+from forebay.core.principal import Principal, RateLimits
+
+# A body with more bytes than this for each token that is left is refused before it is tokenised.
+BODY_BYTES_PER_TOKEN = 16
+
+BucketName = tuple[str, str, str]
+
+
+class Dimension(Enum):
+    """What is counted: its name, the period of its limits, and the words for both."""
+
+    REQUESTS = ("requests", MINUTE_MICROS, "calls a minute")
+    TOKENS = ("tokens", MINUTE_MICROS, "tokens a minute")
+    BATCH_INPUT = ("batch_input", DAY_MICROS, "input tokens a day in the batch lane")
+
+    def __init__(self, label: str, period_micros: int, words: str) -> None:
+        self.label = label
+        self.period_micros = period_micros
+        self.words = words
+
+    def of(self, limits: RateLimits) -> int | None:
+        """This dimension's limit."""
+        if self is Dimension.REQUESTS:
+            return limits.requests_per_minute
+        if self is Dimension.TOKENS:
+            return limits.tokens_per_minute
+        return limits.batch_input_tokens_per_day
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One limit that applies to a call; `name` is its bucket's."""
+
+    dimension: Dimension
+    scope: str
+    name: BucketName
+    permits: int
+
+
+def scoped(principal: Principal, dimension: Dimension, model: str | None = None) -> list[Limit]:
+    """The limits of the key, its project and its organisation; with `model`, that model's too."""
+    scopes = principal.scopes
+    levels = [
+        ("key", scopes.key_id, principal.key_limits),
+        ("project", scopes.project_id, principal.project_limits),
+        ("organisation", scopes.organisation_id, principal.organisation_limits),
+    ]
+    found = [_limit(dimension, kind, kind, id_, limits) for kind, id_, limits in levels]
+    return [*filter(None, found), *(model_limits(principal, dimension, model) if model else ())]
+
+
+def model_limits(principal: Principal, dimension: Dimension, model: str) -> list[Limit]:
+    """The limit of the project's use of this model, if there is one."""
+    limits = principal.model_limits.get(model)
+    if limits is None:
+        return []
+    id_ = f"{principal.scopes.project_id}/{model}"
+    return list(
+        filter(None, [_limit(dimension, f"project's use of {model}", "model", id_, limits)])
+    )
+
+
+def _limit(
+    dimension: Dimension, scope: str, kind: str, id_: str, limits: RateLimits
+) -> Limit | None:
+    permits = dimension.of(limits)
+    return (
+        None if permits is None else Limit(dimension, scope, (dimension.label, kind, id_), permits)
+    )
+
+
+def refused_call(limit: Limit, needs: str, left: int, wait_micros: int | None) -> RateLimited:
+    """The answer to a call that this limit does not let pass now, or ever. `needs`: what it asks."""
+    permits, words = limit.permits, limit.dimension.words
+    if permits == 1:
+        words = words.replace("calls", "call").replace("tokens", "token")
+    verb = "make" if limit.dimension is Dimension.REQUESTS else "use"
+    allowed = f"This {limit.scope} may {verb} {permits} {words}"
+    if wait_micros is None:
+        if not permits:
+            return RateLimited(f"{allowed}: none at all.", retry_after_seconds=None)
+        return RateLimited(
+            f"{allowed}, and {needs}: waiting does not help. Send less, or lower the maximum number "
+            "of output tokens.",
+            retry_after_seconds=None,
+        )
+    seconds = wait_micros / 1_000_000
+    if limit.dimension is Dimension.REQUESTS:
+        message = f"{allowed}; the next is possible in {seconds:.1f} s."
+    else:
+        message = f"{allowed}; {left} are left now, and {needs}. Possible in {seconds:.1f} s."
+    return RateLimited(message, retry_after_seconds=seconds)
