@@ -8,12 +8,12 @@ Not here: how a limit is kept (`limits.py`), and its state (`memory.py`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from forebay.admission.limits import DAY_MICROS, MINUTE_MICROS
 from forebay.core.errors import RateLimited
-from forebay.core.principal import Principal, RateLimits
+from forebay.core.principal import Principal
 
 # A body with more bytes than this for each token that is left is refused before it is tokenised.
 BODY_BYTES_PER_TOKEN = 16
@@ -22,28 +22,25 @@ BucketName = tuple[str, str, str]
 
 
 class Dimension(Enum):
-    """What is counted: its name, the period of its limits, and the words for both."""
+    """What is counted: its name, its field in RateLimits, the period, and the words for all that."""
 
-    REQUESTS = ("requests", MINUTE_MICROS, "calls a minute")
-    TOKENS = ("tokens", MINUTE_MICROS, "tokens a minute")
-    BATCH_INPUT = ("batch_input", DAY_MICROS, "input tokens a day in the batch lane")
+    REQUESTS = ("requests", "requests_per_minute", MINUTE_MICROS, "calls a minute")
+    TOKENS = ("tokens", "tokens_per_minute", MINUTE_MICROS, "tokens a minute")
+    BATCH_INPUT = (
+        "batch_input",
+        "batch_input_tokens_per_day",
+        DAY_MICROS,
+        "input tokens a day in the batch lane",
+    )
 
-    def __init__(self, label: str, period_micros: int, words: str) -> None:
+    def __init__(self, label: str, field: str, period_micros: int, words: str) -> None:
         self.label = label
+        self.field = field
         self.period_micros = period_micros
         self.words = words
 
-    def of(self, limits: RateLimits) -> int | None:
-        """This dimension's limit."""
-        if self is Dimension.REQUESTS:
-            return limits.requests_per_minute
-        if self is Dimension.TOKENS:
-            return limits.tokens_per_minute
-        return limits.batch_input_tokens_per_day
 
-
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(NamedTuple):
     """One limit that applies to a call; `name` is its bucket's."""
 
     dimension: Dimension
@@ -54,34 +51,27 @@ class Limit:
 
 def scoped(principal: Principal, dimension: Dimension, model: str | None = None) -> list[Limit]:
     """The limits of the key, its project and its organisation; with `model`, that model's too."""
-    scopes = principal.scopes
-    levels = [
+    scopes, label, field = principal.scopes, dimension.label, dimension.field
+    found = []
+    for kind, id_, limits in (
         ("key", scopes.key_id, principal.key_limits),
         ("project", scopes.project_id, principal.project_limits),
         ("organisation", scopes.organisation_id, principal.organisation_limits),
-    ]
-    found = [_limit(dimension, kind, kind, id_, limits) for kind, id_, limits in levels]
-    return [*filter(None, found), *(model_limits(principal, dimension, model) if model else ())]
+    ):
+        permits = getattr(limits, field)
+        if permits is not None:
+            found.append(Limit(dimension, kind, (label, kind, id_), permits))
+    return found + model_limits(principal, dimension, model) if model else found
 
 
 def model_limits(principal: Principal, dimension: Dimension, model: str) -> list[Limit]:
     """The limit of the project's use of this model, if there is one."""
     limits = principal.model_limits.get(model)
-    if limits is None:
+    permits = None if limits is None else getattr(limits, dimension.field)
+    if permits is None:
         return []
-    id_ = f"{principal.scopes.project_id}/{model}"
-    return list(
-        filter(None, [_limit(dimension, f"project's use of {model}", "model", id_, limits)])
-    )
-
-
-def _limit(
-    dimension: Dimension, scope: str, kind: str, id_: str, limits: RateLimits
-) -> Limit | None:
-    permits = dimension.of(limits)
-    return (
-        None if permits is None else Limit(dimension, scope, (dimension.label, kind, id_), permits)
-    )
+    name = (dimension.label, "model", f"{principal.scopes.project_id}/{model}")
+    return [Limit(dimension, f"project's use of {model}", name, permits)]
 
 
 def refused_call(limit: Limit, needs: str, left: int, wait_micros: int | None) -> RateLimited:

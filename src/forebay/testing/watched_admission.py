@@ -1,8 +1,9 @@
 """An admission that checks its own invariants while the real pipeline uses it.
 
 Wraps any admission: every verb goes through, and A2 is asserted after each take over every stretch of
-time that ends there, from a record of what was taken and returned. `open` has the permits that were
-not settled yet (A4): none is settled twice, and none is left when all is quiet.
+time that ends there, from a record of what was taken and returned. What a standing says is left must
+be what would be left if what was returned had never been taken (A4). `open` has the permits that were
+not settled yet: none is settled twice, and none is left when all is quiet.
 
 Not here: whether a refusal was right (the contract suite), the wait of calls (`wait.py`).
 """
@@ -19,14 +20,12 @@ from forebay.core.clock import Clock
 from forebay.core.job import Flow, Lane
 from forebay.core.principal import Principal
 
-_WHOLE_MICROS = 1e-6
-
 
 @dataclass(slots=True)
 class Take:
     """Permits that one call took from one bucket and has not returned."""
 
-    at: float
+    at_micros: int
     permits: int
 
 
@@ -71,7 +70,14 @@ class WatchedAdmission(Admission):
         self.used_tokens.append(used_tokens)
 
     def standing(self, principal: Principal, model: str | None = None) -> Standing:
-        return self._inner.standing(principal, model)
+        standing = self._inner.standing(principal, model)
+        for dimension, said in (
+            (Dimension.REQUESTS, standing.requests),
+            (Dimension.TOKENS, standing.tokens),
+        ):
+            left = [self._left(limit) for limit in scoped(principal, dimension, model)]
+            assert min(left, default=None) == (said and said.remaining), f"A4: {dimension}"
+        return standing
 
     def served(self, pool: str, cost: int, *, busy: bool) -> None:
         self._inner.served(pool, cost, busy=busy)
@@ -79,17 +85,29 @@ class WatchedAdmission(Admission):
     def deadline_seconds(self, flow: Flow, asked: float | None = None) -> float | None:
         return self._inner.deadline_seconds(flow, asked)
 
+    def _now_micros(self) -> int:
+        return int(self._clock.monotonic() * 1_000_000)
+
+    def _left(self, limit: Limit) -> int:
+        """By definition: let every take that was not returned happen again."""
+        period = limit.dimension.period_micros
+        owed = at = 0
+        for take in (*self._takes.get(limit.name, ()), Take(self._now_micros(), 0)):
+            owed = max(0, owed - (take.at_micros - at) * limit.permits) + take.permits * period
+            at = take.at_micros
+        return limit.permits - -(-owed // period)
+
     def _took(self, wanted: Iterable[tuple[Limit, int]]) -> list[Take]:
-        now = self._clock.monotonic()
+        now = self._now_micros()
         taken = []
         for limit, permits in wanted:
             taken.append(Take(now, permits))
             takes = self._takes[limit.name]
             takes.append(taken[-1])
-            period = limit.dimension.period_micros / 1_000_000
+            period = limit.dimension.period_micros
             total = 0
             for take in reversed(takes):
                 total += take.permits
-                seconds = now - take.at + _WHOLE_MICROS
-                assert total <= limit.permits * (1 + seconds / period), f"A2: {limit}"
+                micros = period + now - take.at_micros
+                assert total * period <= limit.permits * micros, f"A2: {limit}"
         return taken
