@@ -21,6 +21,7 @@ was resumed at or behind k (k = 0 always strikes).
     kv_exhausted_at=k  no KV memory for token k (E9)
     alien_at=k      token k is an id that the vocabulary does not have
     overlong=k      k tokens more than asked for, and no end before them (E3)
+    miscount=k      the engine's count of all its tokens grows by k more with each token
     drop_usage=1    the end comes without the engine's own count
 
 Not here: time, steps and memory (`scripted.py`).
@@ -70,6 +71,7 @@ class Script:
     kv_exhausted_at: int | None = None
     overlong: int = 0
     drop_usage: int = 0
+    miscount: int = 0
     alien_at: int | None = None
 
 
