@@ -16,10 +16,10 @@ import apsw
 import pytest
 
 from forebay.core.errors import InsufficientQuota, StoreUnavailable, TooManyOpenCalls
-from forebay.core.hold import Account, Hold, UsageQuery
+from forebay.core.hold import Account, Claim, Hold, UsageQuery
 from forebay.core.usage import UsageRow
 from forebay.ledger import sqlite as room
-from forebay.ledger import sqlite_sql
+from forebay.ledger import sqlite_schema
 from forebay.ledger.audit import first_break
 from forebay.ledger.sqlite import SqliteLedger, check_library
 from forebay.system import share_the_interpreter
@@ -78,19 +78,22 @@ def spoil(path: Path, content: bytes, *, offset: int = 0) -> None:
         ("DELETE FROM price", "L11"),
         ("DELETE FROM balance WHERE scope = 'key_a'", "L1"),
         ("DELETE FROM account WHERE scope = 'key_a'", "L15"),
+        ("UPDATE claim SET key = 'key-1'", "L9"),
+        ("UPDATE claim SET answer = x'00'", "L9"),
+        ("UPDATE kept SET bytes = -1", "L9"),
         ("UPDATE hold SET key_period = '1999-01'", "L1"),
     ],
 )
 async def test_the_store_itself_refuses_to_break_an_invariant(
     ledger: SqliteLedger, path: Path, statement: str, invariant: str
 ) -> None:
-    """L1-L4, L11, L15: whoever asks, and also when our own code does."""
+    """L1-L4, L9, L11, L15: whoever asks, and also when our own code does."""
     await furnish(ledger, cap_nanos=3 * H, max_open_holds=2)
     for number in (2, 3):
         await ledger.hold(ask(number))
         await ledger.settle(f"req_{number}", 1, bill(30))
-    opened = [await ledger.hold(ask(1))]
-    opened.append(await ledger.hold(ask(4)))
+    opened = [await ledger.hold(ask(1, claim=Claim("key-1", bytes(32))))]
+    opened.append(await ledger.hold(ask(4, claim=Claim("key-2", bytes(32)))))
     with pytest.raises(apsw.ConstraintError):
         raw(path, statement)
     await check_books(ledger, opened)
@@ -103,7 +106,7 @@ async def test_a_lowered_limit_of_open_calls_follows_down_as_they_end(
     await furnish(ledger, max_open_holds=3)
     for number in (1, 2, 3):
         await ledger.hold(ask(number))
-    raw(path, "UPDATE account SET max_open_holds = 1 WHERE scope = 'key_a'")
+    await ledger.set_max_open_holds("key_a", 1)
     marks = []
     for number in (1, 2, 3):
         with pytest.raises(TooManyOpenCalls):
@@ -146,6 +149,31 @@ async def test_l5_the_chain_is_whole_after_a_settlement_that_failed(
     raw(path, "DROP TRIGGER poison")
     assert (await ledger.settle("req_2", 1, bill(1))).sequence == 5
     await check_books(ledger)
+
+
+async def test_l9_claim_and_answer_are_stored_with_their_hold_and_settlement_or_not_at_all(
+    ledger: SqliteLedger, path: Path
+) -> None:
+    await furnish(ledger)
+    request = ask(1, claim=Claim("key-1", bytes(32)))
+    for event, verb in (
+        ("INSERT", lambda: ledger.hold(request)),
+        ("UPDATE", lambda: ledger.settle("req_1", 1, bill(1, answer=b"kept"))),
+    ):
+        before = await ledger.recall("org_a", "key-1"), await figures(ledger)
+        raw(
+            path,
+            f"CREATE TRIGGER poison BEFORE {event} ON claim "
+            "BEGIN SELECT raise(ABORT, 'poisoned'); END",
+        )
+        with pytest.raises(StoreUnavailable, match="poisoned"):
+            await verb()
+        assert (await ledger.recall("org_a", "key-1"), await figures(ledger)) == before
+        raw(path, "DROP TRIGGER poison")
+        await verb()
+    assert (await ledger.recall("org_a", "key-1")).answer == b"kept"
+    counted = "SELECT (SELECT bytes FROM kept) - (SELECT sum(kept_bytes) FROM claim)"
+    assert raw(path, counted) == [(0,)]
 
 
 async def test_a_lost_transaction_fails_its_whole_batch_and_nothing_else(
@@ -325,10 +353,10 @@ async def test_a_torn_page_is_found_at_the_start(path: Path, clock: FakeClock) -
 
 async def test_a_file_of_a_newer_version_is_left_alone(path: Path, clock: FakeClock) -> None:
     await (await SqliteLedger.open(path, clock)).close()
-    raw(path, f"PRAGMA user_version = {sqlite_sql.SCHEMA_VERSION + 1}")
+    raw(path, f"PRAGMA user_version = {sqlite_schema.SCHEMA_VERSION + 1}")
     with pytest.raises(StoreUnavailable, match=r"newer Forebay"):
         await SqliteLedger.open(path, clock)
-    raw(path, f"PRAGMA user_version = {sqlite_sql.SCHEMA_VERSION - 1}")
+    raw(path, f"PRAGMA user_version = {sqlite_schema.OLDEST_VERSION - 1}")
     with pytest.raises(StoreUnavailable, match=r"before the first release"):
         await SqliteLedger.open(path, clock)
 
@@ -382,8 +410,8 @@ async def test_money_is_written_with_full_synchronisation_into_strict_tables(
     ledger: SqliteLedger, path: Path
 ) -> None:
     """L6, L13: what was answered is on the disk. The writer's connection is the one that matters."""
-    connection, reader, _ = room._connect(path)
-    with closing(connection), closing(reader):
+    connection, reader, auditor = room._connect(path)
+    with closing(connection), closing(reader), closing(auditor):
         assert connection.pragma("journal_mode") == "wal"
         assert connection.pragma("synchronous") == 2
         assert connection.pragma("foreign_keys") == 1
@@ -392,5 +420,5 @@ async def test_money_is_written_with_full_synchronisation_into_strict_tables(
             reader.execute("DELETE FROM hold")
     tables = raw(path, "SELECT name, strict FROM pragma_table_list WHERE schema = 'main'")
     assert {name for name, strict in tables if not strict} <= {"sqlite_schema"}
-    assert len(tables) == 8
+    assert len(tables) == 15
     assert first_break(await ledger.usage(UsageQuery())) is None

@@ -1,13 +1,14 @@
 """The memory ledger is the oracle: random verbs on it and on SQLite, side by side.
 
 After every step both must have given the same answer or the same error with the same message, and
-have the same balances, usage and totals, which must add up (L1-L5, L15).
+have the same balances, usage and totals, which must add up (L1-L5, L9, L15).
 """
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,14 +19,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from forebay.core.delta import FinishReason
-from forebay.core.errors import AlreadyResolved, ForebayError
-from forebay.core.hold import Account, Bill, Hold, HoldRequest, Period, UsageQuery
+from forebay.core.errors import AlreadyResolved, ForebayError, KeyClaimed
+from forebay.core.hold import Account, Bill, Claim, Hold, HoldRequest, Period, UsageQuery
 from forebay.core.job import Lane
 from forebay.core.money import PriceTerms
 from forebay.core.principal import Scopes
+from forebay.core.records import EngineWindow
 from forebay.core.usage import Outcome, Timings, Usage, UsageRow
-from forebay.ledger.audit import first_break
+from forebay.ledger.audit import START, Link, first_break
 from forebay.ledger.memory import MemoryLedger
+from forebay.ledger.rules import day_id
 from forebay.ledger.sqlite import SqliteLedger
 from forebay.testing.clock import FakeClock
 
@@ -58,6 +61,11 @@ bills = st.builds(
     st.sampled_from(list(Outcome)),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
     st.builds(Timings, st.none() | st.integers(0, 9), st.none(), st.integers(0, 9)),
+    st.binary(max_size=40),
+)
+keys = st.sampled_from(["a", "ä", "c"])
+claims = st.none() | st.builds(
+    Claim, keys, st.binary(min_size=32, max_size=32), st.binary(max_size=9)
 )
 
 
@@ -69,10 +77,12 @@ class Twins(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.folder = tempfile.TemporaryDirectory()
         self.clock = FakeClock(now=1_796_083_100.0)  # 2026-11-30, 22:38 before the month ends
-        self.memory = MemoryLedger(self.clock)
+        self.memory = MemoryLedger(self.clock, answers_bytes=150)
         path = Path(self.folder.name) / "ledger.db"
-        self.opened: dict[str, tuple[Scopes, int]] = {}
-        self.sqlite: Any = self.runner.run(SqliteLedger.open(path, self.clock))
+        self.seal = START
+        self.sealed: Counter[tuple[str, str]] = Counter()
+        self.opened: dict[str, tuple[Scopes, int, str]] = {}
+        self.sqlite: Any = self.runner.run(SqliteLedger.open(path, self.clock, answers_bytes=150))
 
     def teardown(self) -> None:
         self.runner.run(self.sqlite.close())
@@ -129,6 +139,7 @@ class Twins(RuleBasedStateMachine):
             st.booleans(),
             st.sampled_from(OWNERS),
             st.just(0.0),
+            claims,
         ),
         asked=st.booleans(),
     )
@@ -143,7 +154,14 @@ class Twins(RuleBasedStateMachine):
                 cap = balance.account.cap_nanos
                 if cap is not None and now.pending_nanos > balance.pending_nanos:
                     assert now.posted_nanos + now.pending_nanos <= cap, "L2"
-            self.opened.setdefault(request.id, (request.scopes, answer.amount_nanos))
+            opened = (request.scopes, answer.amount_nanos, day_id(request.created_at))
+            self.opened.setdefault(request.id, opened)
+
+    @rule(organisation=st.sampled_from(ORGANISATIONS), key=keys)
+    def recall(self, organisation: str, key: str) -> None:
+        remembered = self.both(lambda ledger: ledger.recall(organisation, key))
+        if remembered is not None and remembered.answer is None:
+            assert remembered.call_id in self.opened, "L9"
 
     def resolved(self, rows: Any) -> None:
         """Take what was resolved out of the open holds; it was there, and not dearer (L3, L4)."""
@@ -178,16 +196,59 @@ class Twins(RuleBasedStateMachine):
         self.clock.advance(seconds)
         self.resolved(self.both(lambda ledger: ledger.sweep(self.clock.monotonic())))
 
-    @rule(scope=st.sampled_from(SCOPES), cap=caps)
-    def set_cap(self, scope: str, cap: int | None) -> None:
-        self.both(lambda ledger: ledger.set_cap(scope, cap))
+    @rule(scope=st.sampled_from(SCOPES), cap=caps, period=st.none() | st.sampled_from(list(Period)))
+    def set_cap(self, scope: str, cap: int | None, period: Period | None) -> None:
+        self.both(lambda ledger: ledger.set_cap(scope, cap, period))
+
+    @rule(scope=st.sampled_from(SCOPES), most=st.none() | st.integers(-1, 4))
+    def set_max_open_holds(self, scope: str, most: int | None) -> None:
+        self.both(lambda ledger: ledger.set_max_open_holds(scope, most))
+
+    @rule(scope=st.sampled_from(SCOPES), amount=st.integers(0, 3_000), number=st.integers(1, 4))
+    def top_up(self, scope: str, amount: int, number: int) -> None:
+        self.both(lambda ledger: ledger.top_up(scope, amount, f"top-{number}"))
+
+    @rule(sequence=st.integers(0, 12), before=st.sampled_from([None, None, "2026-11-20", "soon"]))
+    def drop(self, sequence: int, before: str | None) -> None:
+        rows = self.runner.run(self.memory.records.outbox(0, 100))
+        hash = next((row.hash for row in rows if row.sequence == sequence), "00")
+        dropped = self.both(lambda ledger: ledger.records.drop(sequence, hash, before=before))
+        if isinstance(dropped, int) and dropped:
+            self.seal = Link(sequence, hash)
+            for row in rows[:dropped]:
+                for scope in (row.organisation_id, row.project_id, row.key_id):
+                    self.sealed[scope, day_id(row.created_at)] += row.amount_nanos
+
+    @rule(
+        window=st.builds(
+            EngineWindow,
+            st.sampled_from(["small", "big"]),
+            st.sampled_from(["1", "2"]),
+            st.integers(-1, 3).map(lambda minute: 1_796_083_080.0 + 60 * minute),
+            st.integers(-1, 3),
+            st.integers(0, 3),
+            st.integers(0, 1),
+            st.booleans(),
+        ),
+        since=st.integers(0, 3),
+    )
+    def record_window(self, window: EngineWindow, since: int) -> None:
+        self.both(lambda ledger: ledger.records.record_window(window))
+        self.both(lambda ledger: ledger.records.windows(1_796_083_080.0 + 60 * since))
+
+    @rule(after=st.integers(-1, 12), limit=st.integers(-1, 5))
+    def audit(self, after: int, limit: int) -> None:
+        self.both(lambda ledger: ledger.records.outbox(after, limit))
+        assert self.both(lambda ledger: ledger.records.verify()).first_break is None, "L12"
+        reconciled = self.both(lambda ledger: ledger.records.reconcile())
+        assert all(each.startswith("Engine") for each in reconciled.differences), "L1"
 
     @rule(published=terms, version=st.integers(0, 5))
     def publish_price(self, published: PriceTerms, version: int) -> None:
         self.both(lambda ledger: ledger.publish_price(published))
         self.both(lambda ledger: ledger.price(version))
 
-    @rule(seconds=st.sampled_from([-3_000_000.0, -86_400.0, 5_000.0, 86_400.0]))
+    @rule(seconds=st.sampled_from([-3_000_000.0, -86_400.0, 5_000.0, 86_400.0, 300_000.0]))
     def jump(self, seconds: float) -> None:
         self.clock.jump_wall(seconds)
 
@@ -213,19 +274,34 @@ class Twins(RuleBasedStateMachine):
         rows = self.runner.run(self.memory.usage(UsageQuery()))
         for scope in SCOPES:
             balance = self.both(lambda ledger, scope=scope: ledger.balances(scope))
-            amounts = [amount for scopes, amount in self.opened.values() if scope in scopes]
+            amounts = [amount for scopes, amount, _ in self.opened.values() if scope in scopes]
             assert balance.open_holds == len(amounts), "L15"
             spoken_for = balance.posted_nanos + balance.pending_nanos
             assert balance.high_water_nanos is None or spoken_for <= balance.high_water_nanos, "L2"
-            if balance.account.period is Period.TOTAL:
-                mine = (r for r in rows if scope in (r.organisation_id, r.project_id, r.key_id))
-                assert balance.pending_nanos == sum(amounts), "L1"
-                assert balance.posted_nanos == sum(row.amount_nanos for row in mine), "L1"
+            period = balance.period_id
+            mine = (
+                row.amount_nanos
+                for row in rows
+                if scope in (row.organisation_id, row.project_id, row.key_id)
+                and day_id(row.created_at).startswith(period)
+            )
+            open_then = (
+                amount
+                for scopes, amount, day in self.opened.values()
+                if scope in scopes and day.startswith(period)
+            )
+            assert balance.pending_nanos == sum(open_then), "L1"
+            sealed = (
+                nanos
+                for (owner, day), nanos in self.sealed.items()
+                if owner == scope and day.startswith(period)
+            )
+            assert balance.posted_nanos == sum(mine) + sum(sealed), "L1"
 
     @invariant()
     def usage_agrees_and_is_chained(self) -> None:
         rows = self.both(lambda ledger: ledger.usage(UsageQuery()))
-        assert first_break(reversed(rows)) is None, "L5"
+        assert first_break(reversed(rows), self.seal) is None, "L5"
         assert len({row.call_id for row in rows}) == len(rows), "L4"
 
 
@@ -235,6 +311,8 @@ async def answer_of(verb: Callable[[Any], Awaitable[Any]], ledger: Any) -> Any:
         return await verb(ledger)
     except AlreadyResolved as error:
         return AlreadyResolved, error.row
+    except KeyClaimed as error:
+        return KeyClaimed, error.remembered
     except (ForebayError, KeyError, ValueError) as error:
         return type(error), str(error)
 

@@ -7,6 +7,8 @@ one scope as a hold finds it; *held* is a committed hold as a settlement finds i
   refuses everything; no cap still ends where 64-bit integers do.
 - Money is looked at before concurrency: "your budget is spent" is final, "too many at once" is not.
 - A settlement's input is the hold's own P and its output is clamped to n·M (L3, L8).
+- A claimed idempotency key is remembered while its hold is open, and for a day if that was settled
+  as completed (L9); a day is wall time, so a clock that jumps forgets early or late.
 - A process is dead when its counter stood still for 10 s of the caller's monotonic clock (L10).
 
 Not here: the arithmetic of prices (`pricing`), the hash chain (`audit`), any storage.
@@ -15,12 +17,12 @@ Not here: the arithmetic of prices (`pricing`), the hash chain (`audit`), any st
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from forebay.core.errors import InsufficientQuota, StaleAttempt, TooManyOpenCalls
-from forebay.core.hold import Account, Bill, Hold, HoldRequest, Period
+from forebay.core.hold import Account, Bill, Claim, Hold, HoldRequest, Period, Remembered
 from forebay.core.job import Lane
 from forebay.core.money import MAX_NANOS, Price, format_usd
 from forebay.core.principal import Scopes
@@ -30,6 +32,12 @@ from forebay.ledger.pricing import affordable_ceiling, amount_nanos, hold_nanos
 
 DEAD_AFTER_SECONDS = 10.0  # ten beats of one second each
 OPEN_RETRY_SECONDS = 1.0  # calls end all the time; a better prediction is not the ledger's
+REMEMBERED_SECONDS = 86_400.0  # a claimed key and its answer, from the claim on
+KEPT_ANSWER_BYTES = 256 << 20  # of all answers together; the oldest go first
+FORGOTTEN_PER_SWEEP = 1_000  # expired claims; more wait for the next sweep, invisible
+KEPT_DAYS = 2  # rows of younger calls are never dropped
+SECONDS_PER_DAY = 86_400
+FINGERPRINT_BYTES = 32
 KINDS = ("organisation", "project", "key")  # the order of Scopes
 
 _ADJECTIVES = {Period.TOTAL: "", Period.MONTH: "monthly ", Period.DAY: "daily "}
@@ -78,6 +86,7 @@ class Held:
     attempt: int
     amount_nanos: int
     created_at: float
+    claim_key: str | None = None
 
     def answer(self) -> Hold:
         """What the caller of `hold` gets, the first time and every time."""
@@ -85,10 +94,11 @@ class Held:
 
 
 class Charge(NamedTuple):
-    """What a resolution writes down and what it costs."""
+    """What a resolution writes down and what it costs; `settled` tells a settlement from a release."""
 
     usage: Usage
     amount_nanos: int
+    settled: bool
 
 
 def day_id(at: float) -> str:
@@ -111,14 +121,53 @@ def check_account(account: Account) -> None:
     if not account.scope:
         raise ValueError("an account needs a scope")
     check_cap(account.cap_nanos)
-    if account.max_open_holds is not None and not 0 <= account.max_open_holds <= MAX_NANOS:
-        raise ValueError(f"{account.max_open_holds} is not a number of calls (None: no limit)")
+    check_max_open(account.max_open_holds)
 
 
 def check_cap(cap_nanos: int | None) -> None:
     """Raise ValueError for a cap that cannot be stored."""
     if cap_nanos is not None and not 0 <= cap_nanos <= MAX_NANOS:
         raise ValueError(f"a cap of {cap_nanos} nano-USD is not between 0 and 2^63-1")
+
+
+def check_max_open(max_open_holds: int | None) -> None:
+    """Raise ValueError for a limit of open calls that is none."""
+    if max_open_holds is not None and not 0 <= max_open_holds <= MAX_NANOS:
+        raise ValueError(f"{max_open_holds} is not a number of calls (None: no limit)")
+
+
+def check_top_up(amount_nanos: int, id: str) -> None:
+    """Raise ValueError for credit that cannot be booked."""
+    if not id:
+        raise ValueError("a top-up needs an id, so that booking it twice adds it once")
+    if not 1 <= amount_nanos <= MAX_NANOS:
+        raise ValueError(f"a top-up of {amount_nanos} nano-USD is not between 1 and 2^63-1")
+
+
+def check_same_top_up(id: str, known: tuple[str, int], asked: tuple[str, int]) -> None:
+    """Raise ValueError if the id was used for another scope or amount."""
+    if tuple(known) != asked:
+        scope, amount_nanos = known
+        raise ValueError(
+            f"top-up {id} was booked before, as {format_usd(amount_nanos)} USD for {scope}; "
+            "use another id"
+        )
+
+
+def topped_up(account: Account, amount_nanos: int, *, spoken_for: int) -> Account:
+    """Prepaid credit: the cap of the period total is raised.
+
+    A scope without a cap starts from what is posted and pending, so that exactly the amount can
+    be spent from now on; for a new scope that is 0.
+    """
+    if account.period is not Period.TOTAL:
+        raise ValueError(
+            f"{account.scope} has a cap per {account.period}, and credit does not start afresh; "
+            "give it a cap of period total first"
+        )
+    cap = (spoken_for if account.cap_nanos is None else account.cap_nanos) + amount_nanos
+    check_cap(cap)
+    return replace(account, cap_nanos=cap)
 
 
 def check_request(request: HoldRequest) -> None:
@@ -131,6 +180,9 @@ def check_request(request: HoldRequest) -> None:
         raise ValueError(f"hold {request.id}: input_tokens >= 0 and choices >= 1 are needed")
     if not 1 <= request.floor_tokens <= request.ceiling_tokens:
         raise ValueError(f"hold {request.id}: 1 <= floor_tokens <= ceiling_tokens is needed")
+    claim = request.claim
+    if claim and (not claim.key or len(claim.fingerprint) != FINGERPRINT_BYTES):
+        raise ValueError(f"hold {request.id}: a claim needs a key and a fingerprint of 32 bytes")
 
 
 def check_progress(progress: Mapping[str, int]) -> None:
@@ -171,6 +223,7 @@ def grant(request: HoldRequest, price: Price, standings: Sequence[Standing]) -> 
         attempt=1,
         amount_nanos=amount,
         created_at=request.created_at,
+        claim_key=request.claim.key if request.claim else None,
     )
 
 
@@ -217,6 +270,14 @@ def _too_dear(
     )
 
 
+def moved(held: Held, scope: str, period: Period) -> Held:
+    """The hold with the balance of this scope in its period of the new kind."""
+    now = period_id(period, day_id(held.created_at))
+    ids = zip(held.scopes, held.periods, strict=True)
+    organisation, project, key = (now if each == scope else before for each, before in ids)
+    return replace(held, periods=(organisation, project, key))
+
+
 def check_attempt(held: Held, attempt: int) -> None:
     """Raise StaleAttempt unless this is the hold's current attempt (L7)."""
     if attempt < held.attempt:
@@ -224,6 +285,50 @@ def check_attempt(held: Held, attempt: int) -> None:
     if attempt > held.attempt:
         raise StaleAttempt(
             f"attempt {attempt} of hold {held.id} was never dispatched (current: {held.attempt})"
+        )
+
+
+def is_remembered(remembered: Remembered, at: float) -> bool:
+    """Whether a claim still counts: always while its call is open, then for a day (L9)."""
+    return remembered.answer is None or at - remembered.claimed_at < REMEMBERED_SECONDS
+
+
+def keeps_answer(bill: Bill, charged: Charge) -> bool:
+    """Whether a claimed key outlives its hold; any other ending forgets it (L9)."""
+    return charged.settled and bill.outcome is Outcome.COMPLETED
+
+
+def kept_bytes(claim: Claim, answer: bytes) -> int:
+    """What a kept answer counts as against the bound of all answers."""
+    return len(claim.key.encode()) + len(claim.fingerprint) + len(claim.head) + len(answer)
+
+
+def drop_limit(before: str | None, now: float) -> float:
+    """When the day begins from which on rows stay: `before`, or two days ago at the latest."""
+    newest = day_id(now - KEPT_DAYS * SECONDS_PER_DAY)
+    day = newest if before is None else before
+    try:
+        limit = datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        raise ValueError(f"{day!r} is not a UTC day such as 2026-11-30") from None
+    if limit > datetime.strptime(newest, "%Y-%m-%d").replace(tzinfo=UTC).timestamp():
+        raise ValueError(f"rows of the last {KEPT_DAYS} days stay: before {newest} at the latest")
+    return limit
+
+
+def check_drop_end(sequence: int, hash: str, last: tuple[int, str] | None) -> None:
+    """Raise ValueError unless the last row that goes is the one that the caller has."""
+    if last is None or last[0] != sequence:
+        raise ValueError(f"there is no row {sequence} in the ledger; nothing was dropped")
+    if last[1] != hash:
+        raise ValueError(f"row {sequence} has another hash than {hash}; nothing was dropped")
+
+
+def check_drop_age(young: int | None, limit: float) -> None:
+    """Raise ValueError if a row is too young to go; `young` is the first such."""
+    if young is not None:
+        raise ValueError(
+            f"row {young} was created or resolved on {day_id(limit)} or later; nothing was dropped"
         )
 
 
@@ -238,7 +343,7 @@ def charge(held: Held, usage: Usage) -> Charge:
     )
     amount = amount_nanos(held.price, billed)
     assert 0 <= amount <= held.amount_nanos, "L3"
-    return Charge(billed, amount)
+    return Charge(billed, amount, settled=True)
 
 
 def waive(held: Held, usage: Usage) -> Charge:
@@ -251,7 +356,7 @@ def waive(held: Held, usage: Usage) -> Charge:
         finish_reasons=usage.finish_reasons,
         counted=usage.counted,
     )
-    return Charge(ran, 0)
+    return Charge(ran, 0, settled=False)
 
 
 def _clamp(tokens: int, most: int) -> int:

@@ -1,13 +1,13 @@
-"""The ledger on SQLite: one file, one writing thread with group commit, one reading thread.
+"""The ledger on SQLite: one file, one writing thread with group commit, two reading threads.
 
     event loop ──operation──▶ writer thread: BEGIN, a savepoint each, COMMIT ──answers──▶ event loop
-               ──question───▶ reader thread: a read-only connection          ──answer───▶
+               ──question───▶ reader or auditor thread: a read-only connection ─answer──▶
 
 The money has a file of its own (`ledger.db`), opened through apsw only: it brings its own SQLite.
 WAL with synchronous=FULL: what was answered survives the process and the power. No memory map: an
 I/O error must be an error code, not a signal.
 
-Invariants: all of `contract.py`; `sqlite_sql` says which of them the store itself refuses to break.
+Invariants: all of `contract.py`; `sqlite_schema` says which of them the store itself refuses to break.
 
 Not here: the SQL (`sqlite_sql`), what the verbs do (`sqlite_verbs`), the decisions (`rules`), and
 the lock that keeps a second process out of the directory (wiring).
@@ -18,25 +18,33 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import apsw
 
 from forebay.core.clock import Clock
 from forebay.core.errors import StoreUnavailable
-from forebay.core.hold import Account, Balance, Bill, Hold, HoldRequest, UsageQuery
+from forebay.core.hold import (
+    Account,
+    Balance,
+    Bill,
+    Hold,
+    HoldRequest,
+    Period,
+    Remembered,
+    UsageQuery,
+)
 from forebay.core.money import Price, PriceTerms
 from forebay.core.usage import UsageRow, UsageTotal
-from forebay.ledger import rules, sqlite_sql
+from forebay.ledger import rules, sqlite_reads, sqlite_schema
 from forebay.ledger.contract import Books, Ledger
-from forebay.ledger.sqlite_reads import Reads
+from forebay.ledger.sqlite_reader import Reader
+from forebay.ledger.sqlite_records import SqliteRecords
 from forebay.ledger.sqlite_rows import encode_progress
 from forebay.ledger.sqlite_verbs import Verbs
-from forebay.ledger.sqlite_writer import GroupCommit, translated
+from forebay.ledger.sqlite_writer import GroupCommit
 
 OLDEST_SQLITE = (3, 51, 3)  # 3.7.0 to 3.51.2 can lose committed pages when a WAL is reset
 BUSY_MS = 5_000  # a backup or a checkpoint may hold the file this long
@@ -46,30 +54,35 @@ REPAIR = (
     "with: sqlite3 ledger.db .recover | sqlite3 recovered.db"
 )
 
-T = TypeVar("T")
-
 
 class SqliteLedger(Ledger, Books):
     """Made by `open`; used from the event loop that opened it, by any number of its tasks."""
 
-    def __init__(self, writer: GroupCommit, verbs: Verbs, reads: Reads, clock: Clock) -> None:
+    def __init__(
+        self, writer: GroupCommit, verbs: Verbs, reader: Reader, auditor: Reader, clock: Clock
+    ) -> None:
         self._writer = writer
         self._verbs = verbs
-        self._reads = reads
+        self._reader = reader
+        self._auditor = auditor
         self._clock = clock
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="ledger-reader")
-        self._closed = False
+        self.records = SqliteRecords(writer, verbs, auditor, clock)
 
     @classmethod
-    async def open(cls, path: Path, clock: Clock) -> SqliteLedger:
+    async def open(
+        cls, path: Path, clock: Clock, *, answers_bytes: int = rules.KEPT_ANSWER_BYTES
+    ) -> SqliteLedger:
         """Open or create the file, check it, and start the threads.
 
-        Raises StoreUnavailable saying what is wrong and what to do.
+        `answers_bytes` bounds the answers kept for idempotency keys. Raises
+        StoreUnavailable saying what is wrong and what to do.
         """
-        writing, reading, verbs = await asyncio.to_thread(_connect, path)
+        writing, reading, auditing = await asyncio.to_thread(_connect, path)
+        verbs = Verbs(writing, answers_bytes)
         loop = asyncio.get_running_loop()
         writer = GroupCommit(writing, loop, on_rollback=verbs.forget)
-        return cls(writer, verbs, Reads(reading), clock)
+        reader, auditor = Reader(reading, "ledger-reader"), Reader(auditing, "ledger-auditor")
+        return cls(writer, verbs, reader, auditor, clock)
 
     async def hold(self, request: HoldRequest) -> Hold:
         return await self._writer.submit(partial(self._verbs.hold, request))
@@ -95,42 +108,53 @@ class SqliteLedger(Ledger, Books):
         return await self._writer.submit(partial(self._verbs.sweep, monotonic, at))
 
     async def balances(self, scope: str) -> Balance:
-        return await self._ask(partial(self._reads.balances, scope, self._clock.now()))
+        now = self._clock.now()
+        return await self._reader.ask(lambda store: sqlite_reads.balances(store, scope, now))
+
+    async def recall(self, organisation_id: str, key: str) -> Remembered | None:
+        now = self._clock.now()
+        return await self._reader.ask(
+            lambda store: sqlite_reads.recall(store, organisation_id, key, now)
+        )
 
     async def usage(self, query: UsageQuery) -> list[UsageRow]:
-        return await self._ask(partial(self._reads.usage, query))
+        return await self._reader.ask(lambda store: sqlite_reads.usage(store, query))
 
     async def totals(self, query: UsageQuery, *, by: str) -> list[UsageTotal]:
-        return await self._ask(partial(self._reads.totals, query, by))
+        return await self._reader.ask(lambda store: sqlite_reads.totals(store, query, by))
 
     async def price(self, version: int) -> Price:
-        return await self._ask(partial(self._reads.price, version))
+        return await self._reader.ask(lambda store: sqlite_reads.price(store, version))
 
     async def open_account(self, account: Account) -> bool:
         return await self._writer.submit(partial(self._verbs.open_account, account))
 
-    async def set_cap(self, scope: str, cap_nanos: int | None) -> None:
-        await self._writer.submit(partial(self._verbs.set_cap, scope, cap_nanos))
+    async def set_cap(
+        self, scope: str, cap_nanos: int | None, period: Period | None = None
+    ) -> None:
+        """A new period's sums are taken beside the calls that go on; the writer adds what is newer."""
+        change = partial(self._verbs.set_cap, scope, cap_nanos, period)
+        if not await self._writer.submit(partial(change, None)):
+            posted = await self._auditor.ask(
+                lambda store: sqlite_reads.posted(store, scope, period)
+            )
+            await self._writer.submit(partial(change, posted))
+
+    async def set_max_open_holds(self, scope: str, max_open_holds: int | None) -> None:
+        await self._writer.submit(partial(self._verbs.set_max_open_holds, scope, max_open_holds))
+
+    async def top_up(self, scope: str, amount_nanos: int, id: str) -> Account:
+        at = self._clock.now()
+        return await self._writer.submit(partial(self._verbs.top_up, scope, amount_nanos, id, at))
 
     async def publish_price(self, terms: PriceTerms) -> Price:
         return await self._writer.submit(partial(self._verbs.publish_price, terms))
 
     async def close(self) -> None:
         """Readers first: the last connection to close folds the WAL back into the file."""
-        if not self._closed:
-            self._closed = True
-            self._reader.submit(self._reads.close)
-            await asyncio.to_thread(self._reader.shutdown)
+        await self._auditor.close()
+        await self._reader.close()
         await self._writer.close()
-
-    async def _ask(self, question: Callable[[], T]) -> T:
-        if self._closed:
-            raise StoreUnavailable("The ledger is closed.")
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(self._reader, question)
-        except apsw.Error as error:
-            raise translated(error) from error
 
 
 def check_library(version: str) -> None:
@@ -143,21 +167,22 @@ def check_library(version: str) -> None:
         )
 
 
-def _connect(path: Path) -> tuple[apsw.Connection, apsw.Connection, Verbs]:
-    """Both connections and the verbs, or StoreUnavailable and nothing left open."""
+def _connect(path: Path) -> tuple[apsw.Connection, apsw.Connection, apsw.Connection]:
+    """The writer's, the reader's and the auditor's, or StoreUnavailable and nothing left open."""
     check_library(apsw.sqlite_lib_version())
     opened: list[apsw.Connection] = []
     _create_private(path)
     try:
         opened.append(apsw.Connection(str(path)))
         _prepare_file(opened[0], path)
-        opened.append(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY))
-        _set_up(opened[1], "query_only = ON")
-        return opened[0], opened[1], Verbs(opened[0])
+        for _ in range(2):
+            opened.append(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY))
+            _set_up(opened[-1], "query_only = ON")
     except Exception as error:
         for connection in opened:
             connection.close()
         raise _refusal(path, error) from error
+    return opened[0], opened[1], opened[2]
 
 
 def _create_private(path: Path) -> None:
@@ -184,11 +209,20 @@ def _prepare_file(connection: apsw.Connection, path: Path) -> None:
     if found != ["ok"]:
         what = " ".join("; ".join(found).split())
         raise StoreUnavailable(f"{path} is damaged ({what}). {REPAIR}")
-    if connection.pragma("user_version") == 0:
+    version = connection.pragma("user_version")
+    if version != sqlite_schema.SCHEMA_VERSION:
         with connection:
-            connection.execute(sqlite_sql.SCHEMA)
-            connection.pragma("application_id", sqlite_sql.APPLICATION_ID)
-            connection.pragma("user_version", sqlite_sql.SCHEMA_VERSION)
+            for step in _steps(version):
+                connection.execute(step)
+            connection.pragma("application_id", sqlite_schema.APPLICATION_ID)
+            connection.pragma("user_version", sqlite_schema.SCHEMA_VERSION)
+
+
+def _steps(version: int) -> list[str]:
+    """What makes a file of this version one of ours; 0 is an empty one."""
+    if version == 0:
+        return [sqlite_schema.SCHEMA]
+    return [sqlite_schema.UPGRADES[v] for v in range(version, sqlite_schema.SCHEMA_VERSION)]
 
 
 def _set_up(connection: apsw.Connection, *pragmas: str) -> None:
@@ -200,18 +234,18 @@ def _set_up(connection: apsw.Connection, *pragmas: str) -> None:
 def _check_whose(connection: apsw.Connection, path: Path) -> None:
     """Refuse a file of a newer version, or one that is not a ledger, before anything is written."""
     version = connection.pragma("user_version")
-    if version > sqlite_sql.SCHEMA_VERSION:
+    if version > sqlite_schema.SCHEMA_VERSION:
         raise StoreUnavailable(
             f"{path} was written by a newer Forebay (schema {version}; this one knows "
-            f"{sqlite_sql.SCHEMA_VERSION}). Upgrade Forebay."
+            f"{sqlite_schema.SCHEMA_VERSION}). Upgrade Forebay."
         )
-    if 0 < version < sqlite_sql.SCHEMA_VERSION:
+    if 0 < version < sqlite_schema.OLDEST_VERSION:
         raise StoreUnavailable(
-            f"{path} has schema {version}, from before the first release; this Forebay writes "
-            f"{sqlite_sql.SCHEMA_VERSION}. Name another data directory, or delete this one."
+            f"{path} has schema {version}, from before the first release; this Forebay reads "
+            f"{sqlite_schema.OLDEST_VERSION} and newer. Name another data directory, or delete this one."
         )
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]
-    ours = connection.pragma("application_id") == sqlite_sql.APPLICATION_ID
+    ours = connection.pragma("application_id") == sqlite_schema.APPLICATION_ID
     if tables and not (ours and version):
         raise StoreUnavailable(f"{path} is not a ledger of Forebay. Name another data directory.")
 

@@ -10,49 +10,59 @@ from __future__ import annotations
 
 import apsw
 
-from forebay.core.hold import Account, Balance, Period, UsageQuery
+from forebay.core.hold import Account, Balance, Period, Remembered, UsageQuery
 from forebay.core.money import Price
 from forebay.core.usage import UsageRow, UsageTotal
 from forebay.ledger import reports, rules, sqlite_sql
-from forebay.ledger.sqlite_rows import Columns, price_of, row_of
+from forebay.ledger.sqlite_rows import Columns, Posted, price_of, remembered_of, row_of
 
 
-class Reads:
-    """Owned by the reader's thread, as its connection is."""
+def balances(connection: apsw.Connection, scope: str, now: float) -> Balance:
+    day = rules.day_id(now)
+    found = connection.execute(sqlite_sql.BALANCE, (scope, day)).fetchall()
+    if not found:
+        return reports.no_balance(scope)
+    columns: Columns = found[0]
+    cap, period, max_open, open_holds, posted, pending, high_water = columns
+    account = Account(scope, cap, Period(period), max_open)
+    period_id = rules.period_id(account.period, day)
+    return Balance(account, period_id, posted, pending, high_water, open_holds)
 
-    def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
 
-    def balances(self, scope: str, now: float) -> Balance:
-        day = rules.day_id(now)
-        found = self._connection.execute(sqlite_sql.BALANCE, (scope, day)).fetchall()
-        if not found:
-            return reports.no_balance(scope)
-        columns: Columns = found[0]
-        cap, period, max_open, open_holds, posted, pending, high_water = columns
-        account = Account(scope, cap, Period(period), max_open)
-        period_id = rules.period_id(account.period, day)
-        return Balance(account, period_id, posted, pending, high_water, open_holds)
+def recall(
+    connection: apsw.Connection, organisation_id: str, key: str, now: float
+) -> Remembered | None:
+    found = connection.execute(sqlite_sql.CLAIM, (organisation_id, key)).fetchall()
+    remembered = remembered_of(key, found[0]) if found else None
+    return remembered if remembered and rules.is_remembered(remembered, now) else None
 
-    def usage(self, query: UsageQuery) -> list[UsageRow]:
-        reports.check_query(query)
-        statement, bindings = _filtered(sqlite_sql.ROWS, query, sqlite_sql.NEWEST)
-        return [row_of(columns) for columns in self._connection.execute(statement, bindings)]
 
-    def totals(self, query: UsageQuery, by: str) -> list[UsageTotal]:
-        reports.check_query(query)
-        reports.check_group(by)
-        statement, bindings = _filtered(sqlite_sql.TOTALS[by], query, sqlite_sql.LARGEST)
-        return [UsageTotal(*columns) for columns in self._connection.execute(statement, bindings)]
+def usage(connection: apsw.Connection, query: UsageQuery) -> list[UsageRow]:
+    reports.check_query(query)
+    statement, bindings = _filtered(sqlite_sql.ROWS, query, sqlite_sql.NEWEST)
+    return [row_of(columns) for columns in connection.execute(statement, bindings)]
 
-    def price(self, version: int) -> Price:
-        found = self._connection.execute(sqlite_sql.PRICE, (version,)).fetchall()
-        if not found:
-            raise KeyError(f"price version {version} was never published")
-        return price_of(found[0])
 
-    def close(self) -> None:
-        self._connection.close()
+def totals(connection: apsw.Connection, query: UsageQuery, by: str) -> list[UsageTotal]:
+    reports.check_query(query)
+    reports.check_group(by)
+    statement, bindings = _filtered(sqlite_sql.TOTALS[by], query, sqlite_sql.LARGEST)
+    return [UsageTotal(*columns) for columns in connection.execute(statement, bindings)]
+
+
+def price(connection: apsw.Connection, version: int) -> Price:
+    found = connection.execute(sqlite_sql.PRICE, (version,)).fetchall()
+    if not found:
+        raise KeyError(f"price version {version} was never published")
+    return price_of(found[0])
+
+
+def posted(connection: apsw.Connection, scope: str, period: Period | None) -> Posted:
+    """What the scope's balances of that period have to be, as of one committed state."""
+    names = {"scope": scope, "period": period}
+    found: list[Columns] = connection.execute(sqlite_sql.POSTED, names).fetchall()
+    (through_sequence, _, _), *sums = found
+    return Posted(through_sequence, [(period_id, nanos) for _, period_id, nanos in sums])
 
 
 def _filtered(

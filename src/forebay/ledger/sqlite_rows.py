@@ -5,19 +5,28 @@ Not here: which statements run (`sqlite_verbs`, `sqlite_reads`).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from forebay.core.delta import FinishReason
-from forebay.core.hold import Account, Period
+from forebay.core.hold import Account, Claim, Period, Remembered
 from forebay.core.job import Lane
 from forebay.core.money import Price, PriceTerms
 from forebay.core.principal import Scopes
+from forebay.core.records import EngineWindow
 from forebay.core.usage import Outcome, Timings, Usage, UsageRow
 from forebay.ledger.rules import Held, Standing
 
 Columns = tuple[Any, ...]
+
+
+class Posted(NamedTuple):
+    """Settlements of one scope summed by period, up to a sequence."""
+
+    through_sequence: int
+    amounts: list[tuple[str, int]]
+
 
 _reasons = msgspec.json.Decoder(tuple[FinishReason | None, ...])
 _progress = msgspec.msgpack.Decoder(dict[str, int])
@@ -31,6 +40,11 @@ def price_of(columns: Columns) -> Price:
     return Price(
         version, PriceTerms(model, Lane(lane), input_nanos, cached_input_nanos, output_nanos)
     )
+
+
+def account_of(columns: Columns) -> Account:
+    scope, cap, period, max_open = columns
+    return Account(scope, cap, Period(period), max_open)
 
 
 def standing_of(columns: Columns) -> Standing:
@@ -54,6 +68,7 @@ def held_columns(held: Held) -> Columns:
         held.attempt,
         held.amount_nanos,
         held.created_at,
+        held.claim_key,
     )
 
 
@@ -73,7 +88,13 @@ def held_of(columns: Columns, price: Price) -> Held:
         attempt=columns[15],
         amount_nanos=columns[16],
         created_at=columns[17],
+        claim_key=columns[18],
     )
+
+
+def remembered_of(key: str, columns: Columns) -> Remembered:
+    call_id, fingerprint, head, claimed_at, answer = columns
+    return Remembered(call_id, Claim(key, fingerprint, head), claimed_at, answer)
 
 
 PRICE_VERSION = 9  # where held columns carry it
@@ -131,3 +152,8 @@ def row_of(columns: Columns) -> UsageRow:
         previous_hash=columns[22].hex(),
         hash=columns[23].hex(),
     )
+
+
+def window_of(columns: Columns) -> EngineWindow:
+    engine, boot, minute_at, made, received, discarded, complete = columns
+    return EngineWindow(engine, boot, minute_at, made, received, discarded, bool(complete))

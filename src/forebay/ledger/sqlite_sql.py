@@ -1,162 +1,10 @@
-"""Every SQL statement of the SQLite ledger, by name, and the schema that they need.
+"""Every SQL statement of the SQLite ledger, by name.
 
-The tables, and which invariants the store itself refuses to break (a statement that would is
-rolled back, whatever code asked for it):
-
-- `account`     one scope's limits and its open holds                           L15
-- `balance`     one scope's money in one period: posted, pending, high water    L1 (signs), L2
-- `price`       immutable versions of prices                                    L11
-- `hold`        the unresolved holds; a resolution deletes its hold             L4 (one of an id)
-- `resolution`  append-only: usage event, outbox entry and audit link           L3, L4, L5
-- `beat`        the newest beat of each process
-- `sweep`       how often was swept: a sweep must fail when beats cannot be written
-
-Conservation is the store's own work: inserting a hold reserves its amount on its three balances and
-counts it on its three accounts, inserting a resolution takes that back, posts the charge and
-deletes the hold (two triggers). So a verb is one question and one insert.
-
-`high_water_nanos` = max(cap, posted + pending), or NULL without a cap: it lets a cap be lowered
-under what is spoken for, and follows it down as holds resolve. `open_high_water` likewise.
-SQLite's `max(a, b)` is NULL as soon as one of them is.
-
-Not here: how they are run (`sqlite_verbs`, `sqlite_reads`) and on which connection (`sqlite`).
+Not here: the tables and what they refuse (`sqlite_schema`), how the statements are run
+(`sqlite_verbs`, `sqlite_reads`) and on which connection (`sqlite`).
 """
 
 from __future__ import annotations
-
-APPLICATION_ID = 0x466F7262  # "Forb", in the file's header
-SCHEMA_VERSION = 2  # in user_version; 1 was never released
-
-SCHEMA = """
-CREATE TABLE account (
-  scope           TEXT PRIMARY KEY,
-  cap_nanos       INTEGER CHECK (cap_nanos >= 0),
-  period          TEXT NOT NULL CHECK (period IN ('total', 'month', 'day')),
-  max_open_holds  INTEGER CHECK (max_open_holds >= 0),
-  open_holds      INTEGER NOT NULL DEFAULT 0 CHECK (open_holds >= 0),
-  open_high_water INTEGER,
-  CHECK (open_high_water IS NULL OR open_holds <= open_high_water)
-) STRICT, WITHOUT ROWID;
-
-CREATE TABLE balance (
-  scope            TEXT NOT NULL REFERENCES account (scope),
-  period_id        TEXT NOT NULL,
-  posted_nanos     INTEGER NOT NULL DEFAULT 0 CHECK (posted_nanos >= 0),
-  pending_nanos    INTEGER NOT NULL DEFAULT 0 CHECK (pending_nanos >= 0),
-  high_water_nanos INTEGER,
-  PRIMARY KEY (scope, period_id),
-  CHECK (high_water_nanos IS NULL OR posted_nanos + pending_nanos <= high_water_nanos)
-) STRICT, WITHOUT ROWID;
-
-CREATE TABLE price (
-  version            INTEGER PRIMARY KEY,
-  model              TEXT NOT NULL,
-  lane               TEXT NOT NULL,
-  input_nanos        INTEGER NOT NULL CHECK (input_nanos >= 0),
-  cached_input_nanos INTEGER NOT NULL CHECK (cached_input_nanos BETWEEN 0 AND input_nanos),
-  output_nanos       INTEGER NOT NULL CHECK (output_nanos >= 0)
-) STRICT;
-CREATE INDEX price_newest ON price (model, lane, version);
-
-CREATE TABLE hold (
-  id                  TEXT PRIMARY KEY,
-  organisation_id     TEXT NOT NULL,
-  project_id          TEXT NOT NULL,
-  key_id              TEXT NOT NULL,
-  organisation_period TEXT NOT NULL,
-  project_period      TEXT NOT NULL,
-  key_period          TEXT NOT NULL,
-  model               TEXT NOT NULL,
-  lane                TEXT NOT NULL,
-  price_version       INTEGER NOT NULL REFERENCES price (version),
-  input_tokens        INTEGER NOT NULL CHECK (input_tokens >= 0),
-  ceiling_tokens      INTEGER NOT NULL CHECK (ceiling_tokens >= 1),
-  choices             INTEGER NOT NULL CHECK (choices >= 1),
-  streamed            INTEGER NOT NULL CHECK (streamed IN (0, 1)),
-  owner               TEXT NOT NULL,
-  attempt             INTEGER NOT NULL CHECK (attempt >= 1),
-  amount_nanos        INTEGER NOT NULL CHECK (amount_nanos >= 0),
-  created_at          REAL NOT NULL,
-  FOREIGN KEY (organisation_id, organisation_period) REFERENCES balance (scope, period_id),
-  FOREIGN KEY (project_id, project_period) REFERENCES balance (scope, period_id),
-  FOREIGN KEY (key_id, key_period) REFERENCES balance (scope, period_id)
-) STRICT;
-CREATE INDEX hold_owner ON hold (owner);
-
-CREATE TABLE resolution (
-  sequence            INTEGER PRIMARY KEY,
-  call_id             TEXT NOT NULL UNIQUE,
-  organisation_id     TEXT NOT NULL,
-  project_id          TEXT NOT NULL,
-  key_id              TEXT NOT NULL,
-  organisation_period TEXT NOT NULL,
-  project_period      TEXT NOT NULL,
-  key_period          TEXT NOT NULL,
-  model               TEXT NOT NULL,
-  lane                TEXT NOT NULL,
-  outcome             TEXT NOT NULL,
-  reason              TEXT NOT NULL,
-  attempt             INTEGER NOT NULL,
-  input_tokens        INTEGER NOT NULL CHECK (input_tokens >= 0),
-  cached_input_tokens INTEGER NOT NULL CHECK (cached_input_tokens BETWEEN 0 AND input_tokens),
-  output_tokens       INTEGER NOT NULL CHECK (output_tokens >= 0),
-  finish_reasons      BLOB NOT NULL,
-  counted             TEXT NOT NULL,
-  queue_ms            INTEGER,
-  ttft_ms             INTEGER,
-  duration_ms         INTEGER,
-  price_version       INTEGER NOT NULL REFERENCES price (version),
-  hold_nanos          INTEGER NOT NULL,
-  amount_nanos        INTEGER NOT NULL CHECK (amount_nanos BETWEEN 0 AND hold_nanos),
-  created_at          REAL NOT NULL,
-  resolved_at         REAL NOT NULL,
-  previous_hash       BLOB NOT NULL CHECK (length(previous_hash) = 32),
-  hash                BLOB NOT NULL CHECK (length(hash) = 32)
-) STRICT;
-CREATE INDEX resolution_created ON resolution (created_at);
-CREATE INDEX resolution_organisation ON resolution (organisation_id, sequence);
-
-CREATE TRIGGER hold_reserves BEFORE INSERT ON hold BEGIN
-  INSERT INTO balance (scope, period_id, pending_nanos, high_water_nanos)
-  SELECT scope,
-         CASE scope WHEN NEW.organisation_id THEN NEW.organisation_period
-                    WHEN NEW.project_id THEN NEW.project_period ELSE NEW.key_period END,
-         NEW.amount_nanos, cap_nanos
-    FROM account
-   WHERE scope IN (NEW.organisation_id, NEW.project_id, NEW.key_id)
-  ON CONFLICT (scope, period_id) DO UPDATE SET pending_nanos = pending_nanos + excluded.pending_nanos;
-  UPDATE account SET open_holds = open_holds + 1
-   WHERE scope IN (NEW.organisation_id, NEW.project_id, NEW.key_id);
-END;
-
-CREATE TRIGGER resolution_ends_its_hold AFTER INSERT ON resolution BEGIN
-  UPDATE balance
-     SET pending_nanos = pending_nanos - NEW.hold_nanos,
-         posted_nanos = posted_nanos + NEW.amount_nanos,
-         high_water_nanos = (SELECT max(cap_nanos, balance.posted_nanos + NEW.amount_nanos
-                                                   + balance.pending_nanos - NEW.hold_nanos)
-                               FROM account WHERE account.scope = balance.scope)
-   WHERE (scope, period_id) IN (VALUES (NEW.organisation_id, NEW.organisation_period),
-                                       (NEW.project_id, NEW.project_period),
-                                       (NEW.key_id, NEW.key_period));
-  UPDATE account
-     SET open_holds = open_holds - 1,
-         open_high_water = max(max_open_holds, open_holds - 1)
-   WHERE scope IN (NEW.organisation_id, NEW.project_id, NEW.key_id);
-  DELETE FROM hold WHERE id = NEW.call_id;
-END;
-
-CREATE TABLE beat (
-  process  TEXT PRIMARY KEY,
-  counter  INTEGER NOT NULL,
-  progress BLOB NOT NULL
-) STRICT;
-
-CREATE TABLE sweep (
-  id    INTEGER PRIMARY KEY CHECK (id = 1),
-  count INTEGER NOT NULL
-) STRICT;
-"""
 
 # Accounts and balances. ?4 is a UTC day; its first seven characters are the month.
 
@@ -186,11 +34,78 @@ INSERT INTO account (scope, cap_nanos, period, max_open_holds, open_high_water)
 VALUES (?1, ?2, ?3, ?4, ?4) ON CONFLICT DO NOTHING RETURNING 1
 """
 
-SET_CAP = "UPDATE account SET cap_nanos = ?2 WHERE scope = ?1 RETURNING 1"
+ACCOUNT = "SELECT scope, cap_nanos, period, max_open_holds FROM account WHERE scope = ?"
+
+SET_CAP = "UPDATE account SET cap_nanos = ?2, period = ?3 WHERE scope = ?1"
 
 FOLLOW_CAP = """
 UPDATE balance SET high_water_nanos = max(?2, posted_nanos + pending_nanos) WHERE scope = ?1
 """
+
+SET_MAX_OPEN = """
+UPDATE account SET max_open_holds = ?2, open_high_water = max(?2, open_holds)
+ WHERE scope = ?1 RETURNING 1
+"""
+
+TOTAL = "SELECT posted_nanos + pending_nanos FROM balance WHERE scope = ? AND period_id = ''"
+
+CREDIT = "SELECT scope, amount_nanos FROM credit WHERE id = ?"
+
+ADD_CREDIT = "INSERT INTO credit (id, scope, amount_nanos, at) VALUES (?, ?, ?, ?)"
+
+# Another period of a scope: its balances are made anew from what was settled and what is held.
+
+_DAY = "strftime('%Y-%m-%d', floor(created_at), 'unixepoch')"
+
+_PERIOD = (
+    f"CASE :period WHEN 'total' THEN '' WHEN 'month' THEN substr({_DAY}, 1, 7) ELSE {_DAY} END"
+)
+
+POSTED = f"""
+WITH posted AS (
+  SELECT created_at, amount_nanos FROM resolution WHERE :scope IN (organisation_id, project_id, key_id)
+  UNION ALL SELECT unixepoch(day), posted_nanos FROM sealed WHERE scope = :scope
+)
+SELECT sequence, NULL, NULL FROM head
+UNION ALL SELECT NULL, {_PERIOD} AS period_id, sum(amount_nanos) FROM posted GROUP BY period_id
+"""  # noqa: S608 - constants
+
+CLEAR_BALANCES = """
+UPDATE balance SET posted_nanos = 0, pending_nanos = 0, high_water_nanos = NULL WHERE scope = ?
+"""
+
+_ADD_TO_BALANCE = """
+ON CONFLICT (scope, period_id) DO UPDATE
+   SET posted_nanos = posted_nanos + excluded.posted_nanos,
+       pending_nanos = pending_nanos + excluded.pending_nanos
+"""
+
+ADD_POSTED = f"""
+INSERT INTO balance (scope, period_id, posted_nanos) VALUES (?, ?, ?) {_ADD_TO_BALANCE}
+"""  # noqa: S608 - constants
+
+ADD_NEWER = f"""
+INSERT INTO balance (scope, period_id, posted_nanos)
+SELECT :scope, {_PERIOD} AS period_id, sum(amount_nanos)
+  FROM resolution
+ WHERE sequence > :sequence AND :scope IN (organisation_id, project_id, key_id) GROUP BY period_id
+{_ADD_TO_BALANCE}
+"""  # noqa: S608 - constants
+
+ADD_PENDING = f"""
+INSERT INTO balance (scope, period_id, pending_nanos)
+SELECT :scope, {_PERIOD} AS period_id, sum(amount_nanos)
+  FROM hold WHERE :scope IN (organisation_id, project_id, key_id) GROUP BY period_id
+{_ADD_TO_BALANCE}
+"""  # noqa: S608 - constants
+
+MOVE_HOLDS = f"""
+UPDATE hold
+   SET organisation_period = iif(organisation_id = :scope, {_PERIOD}, organisation_period),
+       project_period = iif(project_id = :scope, {_PERIOD}, project_period),
+       key_period = iif(key_id = :scope, {_PERIOD}, key_period)
+ WHERE :scope IN (organisation_id, project_id, key_id)
+"""  # noqa: S608 - constants
 
 # Holds
 
@@ -201,11 +116,11 @@ SELECT EXISTS (SELECT 1 FROM hold WHERE id = ?1), EXISTS (SELECT 1 FROM resoluti
 HOLD_COLUMNS = """
 id, organisation_id, project_id, key_id, organisation_period, project_period, key_period,
 model, lane, price_version, input_tokens, ceiling_tokens, choices, streamed, owner, attempt,
-amount_nanos, created_at
+amount_nanos, created_at, claim_key
 """
 
 ADD_HOLD = f"""
-INSERT INTO hold ({HOLD_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO hold ({HOLD_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """  # noqa: S608 - a constant
 
 HOLD = f"SELECT {HOLD_COLUMNS} FROM hold WHERE id = ?"  # noqa: S608 - a constant
@@ -214,9 +129,44 @@ HOLDS_OF = f"SELECT {HOLD_COLUMNS} FROM hold WHERE owner = ? ORDER BY rowid"  # 
 
 RAISE_ATTEMPT = "UPDATE hold SET attempt = ?2 WHERE id = ?1"
 
+# Claims
+
+CLAIM = """
+SELECT call_id, fingerprint, head, claimed_at, answer FROM claim WHERE organisation_id = ? AND key = ?
+"""
+
+ADD_CLAIM = """
+INSERT INTO claim (organisation_id, key, call_id, fingerprint, head, claimed_at)
+VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (organisation_id, key) DO UPDATE
+   SET call_id = excluded.call_id, fingerprint = excluded.fingerprint, head = excluded.head,
+       claimed_at = excluded.claimed_at, resolution = NULL, answer = NULL, kept_bytes = 0
+"""
+
+KEEP_ANSWER = """
+UPDATE claim
+   SET resolution = ?3, answer = ?4,
+       kept_bytes = octet_length(key) + length(fingerprint) + length(head) + length(?4)
+ WHERE organisation_id = ?1 AND key = ?2
+"""
+
+FORGET_CLAIM = "DELETE FROM claim WHERE organisation_id = ? AND key = ?"
+
+KEPT_BYTES = "SELECT bytes FROM kept"
+
+FORGET_OLDEST = """
+DELETE FROM claim WHERE resolution = (SELECT min(resolution) FROM claim WHERE resolution IS NOT NULL)
+"""
+
+FORGET_EXPIRED = """
+DELETE FROM claim WHERE rowid IN (
+  SELECT rowid FROM claim WHERE resolution IS NOT NULL AND claimed_at <= ? ORDER BY claimed_at LIMIT ?
+)
+"""
+
 # Resolutions
 
-HEAD = "SELECT sequence, hash FROM resolution ORDER BY sequence DESC LIMIT 1"
+HEAD = "SELECT sequence, hash FROM head"
 
 ROW_COLUMNS = """
 sequence, call_id, organisation_id, project_id, key_id, model, lane, outcome, reason, attempt,
@@ -257,7 +207,7 @@ TOTALS = {
     "project": f"SELECT project_id AS total_of, {_TOTALS}",
     "organisation": f"SELECT organisation_id AS total_of, {_TOTALS}",
     "model": f"SELECT model AS total_of, {_TOTALS}",
-    "day": f"SELECT strftime('%Y-%m-%d', floor(created_at), 'unixepoch') AS total_of, {_TOTALS}",
+    "day": f"SELECT {_DAY} AS total_of, {_TOTALS}",
 }
 
 LARGEST = "GROUP BY total_of ORDER BY sum(amount_nanos) DESC, total_of LIMIT :limit"
@@ -299,3 +249,131 @@ INSERT INTO sweep (id, count) VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET count
 """
 
 DROP_BEAT = "DELETE FROM beat WHERE process = ?"
+
+# Audits
+
+SEAL = "SELECT sequence, hash FROM seal"
+
+ENDS = """
+SELECT seal.sequence, seal.hash, head.sequence, head.hash,
+       (SELECT min(sequence) FROM resolution), (SELECT max(sequence) FROM resolution)
+  FROM seal, head
+"""
+
+CHAIN = f"""
+SELECT {ROW_COLUMNS} FROM resolution WHERE sequence > ? AND sequence <= ? ORDER BY sequence LIMIT ?
+"""  # noqa: S608 - a constant
+
+OUTBOX = f"""
+SELECT {ROW_COLUMNS} FROM resolution WHERE sequence > ? ORDER BY sequence LIMIT ?
+"""  # noqa: S608 - a constant
+
+COUNTS = """
+SELECT (SELECT count(*) FROM resolution), (SELECT count(*) FROM hold),
+       (SELECT count(*) FROM engine_window), (SELECT count(*) FROM engine_window WHERE NOT complete)
+"""
+
+# The rows that `differences.of_row` has something to say about, or might.
+ODD_ROWS = """
+SELECT r.sequence, r.call_id, r.input_tokens, r.cached_input_tokens, r.output_tokens,
+       r.amount_nanos, r.hold_nanos,
+       p.version, p.model, p.lane, p.input_nanos, p.cached_input_nanos, p.output_nanos
+  FROM resolution AS r LEFT JOIN price AS p ON p.version = r.price_version
+ WHERE p.version IS NULL
+    OR r.amount_nanos > r.hold_nanos
+    OR r.cached_input_tokens NOT BETWEEN 0 AND r.input_tokens OR r.output_tokens < 0
+    OR p.input_nanos * r.input_tokens + p.output_nanos * r.output_tokens > r.hold_nanos
+    OR r.amount_nanos NOT IN (0, p.input_nanos * (r.input_tokens - r.cached_input_tokens)
+                                 + p.cached_input_nanos * r.cached_input_tokens
+                                 + p.output_nanos * r.output_tokens)
+ ORDER BY r.sequence
+"""
+
+ALL_HOLDS = f"SELECT {HOLD_COLUMNS} FROM hold ORDER BY rowid"  # noqa: S608 - a constant
+
+# Every scope and period anew: the large table is read once.
+BALANCES = f"""
+WITH calls AS MATERIALIZED (
+  SELECT organisation_id, project_id, key_id, {_DAY} AS day,
+         sum(amount_nanos) AS posted, 0 AS pending
+    FROM resolution GROUP BY organisation_id, project_id, key_id, day
+  UNION ALL
+  SELECT organisation_id, project_id, key_id, {_DAY} AS day, 0, sum(amount_nanos)
+    FROM hold GROUP BY organisation_id, project_id, key_id, day
+), spoken AS (
+  SELECT organisation_id AS scope, day, posted, pending FROM calls
+  UNION ALL SELECT project_id, day, posted, pending FROM calls
+  UNION ALL SELECT key_id, day, posted, pending FROM calls
+  UNION ALL SELECT scope, day, posted_nanos, 0 FROM sealed
+), expected AS (
+  SELECT s.scope,
+         CASE a.period WHEN 'month' THEN substr(s.day, 1, 7) WHEN 'day' THEN s.day ELSE '' END
+           AS period_id,
+         sum(s.posted) AS posted, sum(s.pending) AS pending
+    FROM spoken AS s LEFT JOIN account AS a ON a.scope = s.scope GROUP BY 1, 2
+)
+SELECT coalesce(e.scope, b.scope), coalesce(e.period_id, b.period_id),
+       coalesce(b.posted_nanos, 0), coalesce(b.pending_nanos, 0),
+       coalesce(e.posted, 0), coalesce(e.pending, 0), e.scope IS NOT NULL
+  FROM expected AS e FULL JOIN balance AS b ON b.scope = e.scope AND b.period_id = e.period_id
+ ORDER BY 1, 2
+"""  # noqa: S608 - constants
+
+OPEN = """
+WITH calls AS (
+  SELECT organisation_id, project_id, key_id, count(*) AS open
+    FROM hold GROUP BY organisation_id, project_id, key_id
+), counted AS (
+  SELECT organisation_id AS scope, open FROM calls
+  UNION ALL SELECT project_id, open FROM calls
+  UNION ALL SELECT key_id, open FROM calls
+)
+SELECT a.scope, a.open_holds, coalesce(sum(c.open), 0)
+  FROM account AS a LEFT JOIN counted AS c ON c.scope = a.scope GROUP BY a.scope ORDER BY a.scope
+"""
+
+# Archiving
+
+ROW_HASH = "SELECT sequence, hash FROM resolution WHERE sequence = ?"
+
+YOUNG = """
+SELECT min(sequence) FROM resolution
+ WHERE sequence <= ?1 AND (created_at >= ?2 OR resolved_at >= ?2)
+"""
+
+ADD_SEALED = f"""
+WITH going AS MATERIALIZED (
+  SELECT organisation_id, project_id, key_id, {_DAY} AS day, amount_nanos
+    FROM resolution WHERE sequence <= ?
+), posted AS (
+  SELECT organisation_id AS scope, day, amount_nanos FROM going
+  UNION ALL SELECT project_id, day, amount_nanos FROM going
+  UNION ALL SELECT key_id, day, amount_nanos FROM going
+)
+INSERT INTO sealed (scope, day, posted_nanos)
+SELECT scope, day, sum(amount_nanos) FROM posted WHERE true GROUP BY scope, day
+ON CONFLICT (scope, day) DO UPDATE SET posted_nanos = posted_nanos + excluded.posted_nanos
+"""  # noqa: S608 - constants
+
+SET_SEAL = """
+UPDATE seal SET (sequence, hash) = (
+  SELECT sequence, hash FROM resolution WHERE sequence <= ? ORDER BY sequence DESC LIMIT 1
+)
+"""
+
+DROP_ROWS = "DELETE FROM resolution WHERE sequence <= ?"
+
+# Windows of engines
+
+_WINDOW = "engine, boot, minute_at, engine_tokens, received_tokens, discarded_tokens, complete"
+
+ADD_WINDOW = f"INSERT OR REPLACE INTO engine_window ({_WINDOW}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - a constant
+
+WINDOWS = f"""
+SELECT {_WINDOW} FROM engine_window WHERE minute_at >= ? ORDER BY minute_at, engine, boot
+"""  # noqa: S608 - a constant
+
+DROP_WINDOWS = """
+DELETE FROM engine_window
+ WHERE minute_at < ? AND (NOT complete OR engine_tokens = received_tokens + discarded_tokens)
+"""

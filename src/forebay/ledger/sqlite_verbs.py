@@ -9,28 +9,40 @@ Not here: transactions and threads (`sqlite_writer`), plain questions (`sqlite_r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import astuple
 
 import apsw
 
-from forebay.core.errors import AlreadyResolved, StaleAttempt, UnknownHold
-from forebay.core.hold import Account, Bill, Hold, HoldRequest
+from forebay.core.errors import (
+    AlreadyResolved,
+    KeyClaimed,
+    StaleAttempt,
+    StoreUnavailable,
+    UnknownHold,
+)
+from forebay.core.hold import Account, Bill, Hold, HoldRequest, Period
 from forebay.core.money import Price, PriceTerms
+from forebay.core.records import EngineWindow
 from forebay.core.usage import Usage, UsageRow
 from forebay.ledger import rules, sqlite_sql
-from forebay.ledger.audit import GENESIS
 from forebay.ledger.pricing import check_terms
 from forebay.ledger.rules import Charge, Held, Place, Standing
 from forebay.ledger.sqlite_rows import (
     PRICE_VERSION,
     Columns,
+    Posted,
+    account_of,
     decode_progress,
     held_columns,
     held_of,
     price_of,
+    remembered_of,
     row_columns,
     row_of,
     standing_of,
 )
+
+ROWS_PER_DROP = 1_000  # how long a step of archiving keeps calls waiting: some milliseconds
 
 
 class Verbs:
@@ -40,8 +52,9 @@ class Verbs:
     chain, price versions (immutable), and the sweep's view of who beats (L10).
     """
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: apsw.Connection, answers_bytes: int) -> None:
         self._connection = connection
+        self._answers_bytes = answers_bytes
         self._prices: dict[int, Price] = {}
         self._view: rules.View = {}
         self._head: tuple[int, str] | None = None
@@ -59,7 +72,9 @@ class Verbs:
     def _newest_link(self) -> tuple[int, str]:
         if self._head is None:
             head = self._one(sqlite_sql.HEAD)
-            self._head = (head[0], head[1].hex()) if head else (0, GENESIS)
+            if head is None:  # starting again would hide what was deleted
+                raise StoreUnavailable("The ledger does not know its newest row; audit it.")
+            self._head = (head[0], head[1].hex())
         return self._head
 
     def _all(self, statement: str, *bindings: object) -> list[Columns]:
@@ -83,11 +98,24 @@ class Verbs:
         held_before, resolved = self._one(sqlite_sql.KNOWN, request.id) or (0, 0)
         if held_before or resolved:
             return self._live(request.id).answer()
+        self._check_claim(request)
         price = self._price(request.price_version)
         standings = self._standings(request.scopes, rules.day_id(request.created_at))
         held = rules.grant(request, price, standings)
         self._all(sqlite_sql.ADD_HOLD, *held_columns(held))
+        if (claim := request.claim) is not None:
+            columns = (claim.key, request.id, claim.fingerprint, claim.head, request.created_at)
+            self._all(sqlite_sql.ADD_CLAIM, request.scopes.organisation_id, *columns)
         return held.answer()
+
+    def _check_claim(self, request: HoldRequest) -> None:
+        if (claim := request.claim) is None:
+            return
+        found = self._one(sqlite_sql.CLAIM, request.scopes.organisation_id, claim.key)
+        if found is not None:
+            remembered = remembered_of(claim.key, found)
+            if rules.is_remembered(remembered, request.created_at):
+                raise KeyClaimed(remembered)
 
     def _standings(self, scopes: Sequence[str], day: str) -> list[Standing]:
         found = {columns[0]: columns for columns in self._all(sqlite_sql.STANDINGS, *scopes, day)}
@@ -131,8 +159,19 @@ class Verbs:
         sequence, previous_hash = self._newest_link()
         row = rules.resolution(held, bill, charged, Place(sequence + 1, previous_hash, at))
         self._all(sqlite_sql.ADD_ROW, *row_columns(row), *held.periods, held.amount_nanos)
+        if held.claim_key is not None:
+            kept = bill.answer if rules.keeps_answer(bill, charged) else None
+            self._end_claim(held.scopes.organisation_id, held.claim_key, row.sequence, kept)
         self._head = (row.sequence, row.hash)
         return row
+
+    def _end_claim(self, organisation: str, key: str, sequence: int, answer: bytes | None) -> None:
+        if answer is None:
+            self._all(sqlite_sql.FORGET_CLAIM, organisation, key)
+            return
+        self._all(sqlite_sql.KEEP_ANSWER, organisation, key, sequence, answer)
+        while self._all(sqlite_sql.KEPT_BYTES)[0][0] > self._answers_bytes:
+            self._all(sqlite_sql.FORGET_OLDEST)
 
     def beat(self, process: str, counter: int, progress: bytes) -> None:
         self._all(sqlite_sql.BEAT, process, counter, progress)
@@ -150,6 +189,8 @@ class Verbs:
                 bill, charged = rules.owner_died(held, progress.get(held.id, 0))
                 rows.append(self._resolve(held, bill, charged, at))
             self._all(sqlite_sql.DROP_BEAT, process)
+        expired = at - rules.REMEMBERED_SECONDS
+        self._all(sqlite_sql.FORGET_EXPIRED, expired, rules.FORGOTTEN_PER_SWEEP)
         self._view = view
         return rows
 
@@ -164,11 +205,75 @@ class Verbs:
         )
         return created is not None
 
-    def set_cap(self, scope: str, cap_nanos: int | None) -> None:
+    def set_cap(
+        self, scope: str, cap_nanos: int | None, period: Period | None, posted: Posted | None
+    ) -> bool:
+        """False, and nothing was changed: the period changes, and its sums are needed for that."""
         rules.check_cap(cap_nanos)
-        if self._one(sqlite_sql.SET_CAP, scope, cap_nanos) is None:
-            raise KeyError(f"{scope} has no account")
+        account = self._account(scope)
+        if period is not None and period is not account.period:
+            if posted is None or self._sealed_through() > posted.through_sequence:
+                return False
+            self._start_period(scope, period, posted)
+        self._all(sqlite_sql.SET_CAP, scope, cap_nanos, period or account.period)
         self._all(sqlite_sql.FOLLOW_CAP, scope, cap_nanos)
+        return True
+
+    def _start_period(self, scope: str, period: Period, posted: Posted) -> None:
+        """Make the scope's balances of this period; its holds move into them (L1)."""
+        self._all(sqlite_sql.CLEAR_BALANCES, scope)
+        for period_id, nanos in posted.amounts:
+            self._all(sqlite_sql.ADD_POSTED, scope, period_id, nanos)
+        names = {"scope": scope, "period": period}
+        newer = {**names, "sequence": posted.through_sequence}
+        self._connection.execute(sqlite_sql.ADD_NEWER, newer)
+        self._connection.execute(sqlite_sql.ADD_PENDING, names)
+        self._connection.execute(sqlite_sql.MOVE_HOLDS, names)
+
+    def _account(self, scope: str) -> Account:
+        columns = self._one(sqlite_sql.ACCOUNT, scope)
+        if columns is None:
+            raise KeyError(f"{scope} has no account")
+        return account_of(columns)
+
+    def set_max_open_holds(self, scope: str, max_open_holds: int | None) -> None:
+        rules.check_max_open(max_open_holds)
+        if self._one(sqlite_sql.SET_MAX_OPEN, scope, max_open_holds) is None:
+            raise KeyError(f"{scope} has no account")
+
+    def top_up(self, scope: str, amount_nanos: int, id: str, at: float) -> Account:
+        rules.check_top_up(amount_nanos, id)
+        account = self._account(scope)
+        if (known := self._one(sqlite_sql.CREDIT, id)) is not None:
+            rules.check_same_top_up(id, known, (scope, amount_nanos))
+            return account
+        total = self._one(sqlite_sql.TOTAL, scope)
+        raised = rules.topped_up(account, amount_nanos, spoken_for=total[0] if total else 0)
+        self._all(sqlite_sql.ADD_CREDIT, id, scope, amount_nanos, at)
+        self._all(sqlite_sql.SET_CAP, scope, raised.cap_nanos, raised.period)
+        self._all(sqlite_sql.FOLLOW_CAP, scope, raised.cap_nanos)
+        return raised
+
+    def _sealed_through(self) -> int:
+        sequence: int = self._all(sqlite_sql.SEAL)[0][0]
+        return sequence
+
+    def seal(self, through_sequence: int) -> int:
+        """Drop the oldest rows up to this one, as many as a step takes; how many went."""
+        sealed = self._sealed_through()
+        if sealed >= through_sequence:
+            return 0
+        step = min(sealed + ROWS_PER_DROP, through_sequence)
+        self._all(sqlite_sql.ADD_SEALED, step)
+        self._all(sqlite_sql.SET_SEAL, step)
+        self._all(sqlite_sql.DROP_ROWS, step)
+        return self._connection.changes()
+
+    def record_window(self, window: EngineWindow) -> None:
+        self._all(sqlite_sql.ADD_WINDOW, *astuple(window))
+
+    def drop_windows(self, limit: float) -> None:
+        self._all(sqlite_sql.DROP_WINDOWS, limit)
 
     def publish_price(self, terms: PriceTerms) -> Price:
         check_terms(terms)

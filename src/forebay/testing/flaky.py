@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any, TypeVar
 
 from forebay.core.errors import StoreUnavailable
-from forebay.core.hold import Balance, Bill, Hold, HoldRequest, UsageQuery
+from forebay.core.hold import Balance, Bill, Hold, HoldRequest, Remembered, UsageQuery
 from forebay.core.usage import UsageRow
 from forebay.ledger import Ledger
 
@@ -74,6 +74,9 @@ class FlakyLedger(Ledger):
 
     async def balances(self, scope: str) -> Balance:
         return await self._do(self._inner.balances(scope))
+
+    async def recall(self, organisation_id: str, key: str) -> Remembered | None:
+        return await self._do(self._inner.recall(organisation_id, key))
 
     async def usage(self, query: UsageQuery) -> list[UsageRow]:
         return await self._do(self._inner.usage(query))

@@ -1,23 +1,33 @@
 """A ledger that checks its own invariants while the real rooms use it.
 
 Wraps any ledger: every verb goes through, what it answers is recorded, and the money invariants
-L1-L4, L7, L8 and L15 are asserted against the record at once. Simulation asks `check` after each step.
+L1-L4, L7-L9 and L15 are asserted against the record at once. Simulation asks `check` after each step.
 
 Not here: what the calls should cost (`world.py` compares with what clients and engines saw).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
-from forebay.core.errors import InsufficientQuota
-from forebay.core.hold import Account, Balance, Bill, Hold, HoldRequest, UsageQuery
+from forebay.core.errors import InsufficientQuota, KeyClaimed
+from forebay.core.hold import (
+    Account,
+    Balance,
+    Bill,
+    Hold,
+    HoldRequest,
+    Period,
+    Remembered,
+    UsageQuery,
+)
 from forebay.core.money import Price, PriceTerms
 from forebay.core.usage import Outcome, UsageRow, UsageTotal
-from forebay.ledger import Books, Ledger, amount_nanos
+from forebay.ledger import REMEMBERED_SECONDS, Books, Ledger, amount_nanos
 from forebay.ledger.pricing import hold_nanos
+from forebay.ledger.rules import day_id
 
 T = TypeVar("T")
 
@@ -33,6 +43,10 @@ def peek(coroutine: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("a memory implementation waited")
 
 
+def _sum(by_day: Counter[str], period_id: str) -> int:
+    return sum(nanos for day, nanos in by_day.items() if day.startswith(period_id))
+
+
 class WatchedLedger(Ledger, Books):
     """Records and asserts; answers are the wrapped ledger's (any that has both contracts)."""
 
@@ -43,10 +57,13 @@ class WatchedLedger(Ledger, Books):
         self.rows: dict[str, UsageRow] = {}
         self.attempts: dict[str, int] = {}
         self.watermarks: dict[str, int] = {}
-        self._pending: dict[str, int] = defaultdict(int)
-        self._posted: dict[str, int] = defaultdict(int)
+        self._pending: dict[str, Counter[str]] = defaultdict(Counter)  # by scope and UTC day
+        self._posted: dict[str, Counter[str]] = defaultdict(Counter)
         self._open: dict[str, int] = defaultdict(int)
         self._changed = False
+        self._claims: dict[tuple[str, str], str] = {}
+        self._kept: dict[str, bytes] = {}
+        self._forgotten: set[str] = set()
 
     async def hold(self, request: HoldRequest) -> Hold:
         try:
@@ -54,15 +71,41 @@ class WatchedLedger(Ledger, Books):
         except InsufficientQuota:
             await self._check_refusal(request)
             raise
+        except KeyClaimed as claimed:
+            self._check_remembered(request.scopes.organisation_id, claimed.remembered)
+            raise
         self._changed = True
+        self._check_claim(request)
         if request.id not in self.holds:
             self.requests[request.id], self.holds[request.id] = request, hold
             self.attempts[request.id] = hold.attempt
             assert request.floor_tokens <= hold.ceiling_tokens <= request.ceiling_tokens
             for scope in request.scopes:
-                self._pending[scope] += hold.amount_nanos
+                self._pending[scope][day_id(request.created_at)] += hold.amount_nanos
                 self._open[scope] += 1
         return hold
+
+    def _check_claim(self, request: HoldRequest) -> None:
+        """L9: whoever had the key before must be forgotten by now."""
+        if (claim := request.claim) is None:
+            return
+        place = request.scopes.organisation_id, claim.key
+        before = self.requests.get(self._claims.get(place, ""))
+        if before is not None and before.id != request.id:
+            aged = request.created_at - before.created_at >= REMEMBERED_SECONDS
+            assert before.id in (self._kept if aged else self._forgotten), "L9: claimed twice"
+        if request.id not in self.rows:
+            self._claims[place] = request.id
+
+    def _check_remembered(self, organisation_id: str, remembered: Remembered) -> None:
+        """L9: what is remembered is the claim of that very call, with an answer once it is settled."""
+        call_id, claim = remembered.call_id, remembered.claim
+        request = self.requests[call_id]
+        assert (request.scopes.organisation_id, request.claim) == (organisation_id, claim), (
+            "L9, L14"
+        )
+        assert call_id not in self._forgotten, "L9: remembered although it failed"
+        assert remembered.answer == self._kept.get(call_id), "L9: another answer"
 
     async def _check_refusal(self, request: HoldRequest) -> None:
         """L2: a refusal is right only if some scope could not take even the smallest hold."""
@@ -88,6 +131,8 @@ class WatchedLedger(Ledger, Books):
         row: UsageRow = await self._inner.settle(hold_id, attempt, bill)
         assert attempt == self.attempts[hold_id], "L7: an older attempt settled"
         assert row.usage.output_tokens <= bill.usage.output_tokens, "L8: more than was reported"
+        if row.outcome is Outcome.COMPLETED:
+            self._kept[hold_id] = bill.answer
         return self._resolved(row)
 
     async def release(self, hold_id: str, attempt: int, bill: Bill) -> UsageRow:
@@ -114,9 +159,12 @@ class WatchedLedger(Ledger, Books):
             assert row.usage.output_tokens >= self.watermarks.get(row.call_id, 0), "L8: watermark"
         self._changed = True
         self.rows[row.call_id] = row
+        if row.call_id not in self._kept:
+            self._forgotten.add(row.call_id)
+        day = day_id(request.created_at)
         for scope in request.scopes:
-            self._pending[scope] -= hold.amount_nanos
-            self._posted[scope] += row.amount_nanos
+            self._pending[scope][day] -= hold.amount_nanos
+            self._posted[scope][day] += row.amount_nanos
             self._open[scope] -= 1
         return row
 
@@ -135,8 +183,9 @@ class WatchedLedger(Ledger, Books):
         """L1, L2 and L15 for every scope that ever held money."""
         for scope in self._pending:
             balance: Balance = peek(self._inner.balances(scope))
-            assert balance.pending_nanos == self._pending[scope], "L1"
-            assert balance.posted_nanos == self._posted[scope], "L1"
+            period = balance.period_id
+            assert balance.pending_nanos == _sum(self._pending[scope], period), "L1"
+            assert balance.posted_nanos == _sum(self._posted[scope], period), "L1"
             assert balance.open_holds == self._open[scope], "L15"
             spent = balance.posted_nanos + balance.pending_nanos
             high = balance.high_water_nanos
@@ -145,6 +194,12 @@ class WatchedLedger(Ledger, Books):
     async def balances(self, scope: str) -> Balance:
         balance: Balance = await self._inner.balances(scope)
         return balance
+
+    async def recall(self, organisation_id: str, key: str) -> Remembered | None:
+        remembered: Remembered | None = await self._inner.recall(organisation_id, key)
+        if remembered is not None:
+            self._check_remembered(organisation_id, remembered)
+        return remembered
 
     async def usage(self, query: UsageQuery) -> list[UsageRow]:
         rows: list[UsageRow] = await self._inner.usage(query)
@@ -157,8 +212,18 @@ class WatchedLedger(Ledger, Books):
         created: bool = await self._inner.open_account(account)
         return created
 
-    async def set_cap(self, scope: str, cap_nanos: int | None) -> None:
-        await self._inner.set_cap(scope, cap_nanos)
+    async def set_cap(
+        self, scope: str, cap_nanos: int | None, period: Period | None = None
+    ) -> None:
+        self._changed = True
+        await self._inner.set_cap(scope, cap_nanos, period)
+
+    async def set_max_open_holds(self, scope: str, max_open_holds: int | None) -> None:
+        await self._inner.set_max_open_holds(scope, max_open_holds)
+
+    async def top_up(self, scope: str, amount_nanos: int, id: str) -> Account:
+        account: Account = await self._inner.top_up(scope, amount_nanos, id)
+        return account
 
     async def publish_price(self, terms: PriceTerms) -> Price:
         price: Price = await self._inner.publish_price(terms)

@@ -46,7 +46,7 @@ def test_free_output_needs_room_for_the_prompt_only() -> None:
 
 def test_l8_a_hold_charges_its_own_input_and_at_most_its_ceiling() -> None:
     held = grant(PLAIN, price(), [FREE, FREE, FREE])
-    assert charge(held, Usage(1, 10**9)) == (Usage(100, 80), held.amount_nanos)
+    assert charge(held, Usage(1, 10**9)) == (Usage(100, 80), held.amount_nanos, True)
 
 
 def test_l10_a_process_is_dead_when_its_counter_stood_still_for_ten_seconds() -> None:

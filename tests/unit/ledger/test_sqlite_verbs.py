@@ -8,7 +8,7 @@ import pytest
 from forebay.core.hold import Account
 from forebay.core.job import Lane
 from forebay.core.money import PriceTerms
-from forebay.ledger import sqlite_sql
+from forebay.ledger import sqlite_schema
 from forebay.ledger.sqlite_verbs import Verbs
 from forebay.testing.contracts.ledger import SCOPES, ask, bill
 
@@ -16,13 +16,13 @@ from forebay.testing.contracts.ledger import SCOPES, ask, bill
 @pytest.fixture
 def connection() -> apsw.Connection:
     connection = apsw.Connection(":memory:")
-    connection.execute(sqlite_sql.SCHEMA)
+    connection.execute(sqlite_schema.SCHEMA)
     return connection
 
 
 @pytest.fixture
 def verbs(connection: apsw.Connection) -> Verbs:
-    verbs = Verbs(connection)
+    verbs = Verbs(connection, 0)
     for scope in SCOPES:
         verbs.open_account(Account(scope))
     verbs.publish_price(PriceTerms("small", Lane.INTERACTIVE, 100, 50, 400))

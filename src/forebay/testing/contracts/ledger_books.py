@@ -168,11 +168,14 @@ async def test_a_closed_ledger_refuses_every_verb(ledger: Any) -> None:
         ledger.beat("gateway-1", 1, {}),
         ledger.sweep(1.0),
         ledger.balances("key_a"),
+        ledger.recall("org_a", "key-1"),
         ledger.usage(UsageQuery()),
         ledger.totals(UsageQuery(), by="key"),
         ledger.price(1),
         ledger.open_account(Account("key_b")),
         ledger.set_cap("key_a", 1),
+        ledger.set_max_open_holds("key_a", 1),
+        ledger.top_up("key_a", 1, "top-1"),
         ledger.publish_price(TERMS),
     ):
         with pytest.raises(StoreUnavailable, match="closed"):
