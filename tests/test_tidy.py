@@ -73,6 +73,10 @@ TESTED_ELSEWHERE = {
     "tenancy/memory.py": "contract/test_tenancy.py",
     "tenancy/sql.py": "contract/test_tenancy.py",
     "tokens/contract.py": "contract/test_tokens.py",
+    # The object graph: a server that starts and serves.
+    "wiring/ground.py": "unit/wiring/test_machine.py",
+    "wiring/models.py": "e2e/test_cli.py",
+    "wiring/plant.py": "unit/wiring/test_machine.py",
     # What only means something between rooms: the simulated world.
     "pipeline/interactive.py": "simulation/test_crash.py",
     "pipeline/keeper.py": "simulation/test_crash.py",

@@ -159,7 +159,7 @@ def test_a_call_that_is_refused_further_on_has_used_its_permit(
     async def story() -> None:
         secret, other = await key(world, "one"), await key(world, "other")
         principal = await pipeline.enter(secret)
-        assert principal.calls_per_minute == 1
+        assert principal.key_limits.requests_per_minute == 1
         with pytest.raises(refusal):
             async with aclosing(pipeline.run(call(world, principal, **changes))) as bunches:
                 await anext(bunches)

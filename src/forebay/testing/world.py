@@ -32,7 +32,7 @@ from enum import StrEnum
 from forebay.admission.memory import MemoryAdmission
 from forebay.catalog.settings import SCRIPTED, LaneFactors, price_terms
 from forebay.catalog.static import StaticCatalog
-from forebay.core.call import Call, Message, SamplingWish
+from forebay.core.call import Call, Idempotency, Message, SamplingWish
 from forebay.core.delta import EngineTally, FinishReason
 from forebay.core.errors import ForebayError, StoreUnavailable
 from forebay.core.event import Finished
@@ -49,6 +49,7 @@ from forebay.ledger.memory import MemoryLedger
 from forebay.observe import Metrics
 from forebay.pipeline.interactive import InteractivePipeline
 from forebay.pipeline.keeper import Keeper
+from forebay.pipeline.kept import IdempotencySettings, KeptCalls
 from forebay.pipeline.report import Reporter
 from forebay.pipeline.resolve import Resolver
 from forebay.pipeline.rooms import Rooms
@@ -133,13 +134,12 @@ class World:
         self.engines: dict[str, ScriptedEngine] = {}
         self.workers: dict[str, Worker] = {}
         self.gateways: dict[str, InteractivePipeline] = {}
+        self.fronts: dict[str, KeptCalls] = {}
         self.alive: list[str] = []
         self.frozen: set[str] = set()
         self._serial = 0
         self._rush = self.random.random() < 0.3
-        self._plans = self.scenario.plans or [
-            self._plan(n) for n in range(90 if self._rush else 30)
-        ]
+        self._plans = self.scenario.plans or self._random_plans(90 if self._rush else 30)
         self._principals = [self._principal(number) for number in range(3)]
 
     # -- what will happen ---------------------------------------------------------------------
@@ -156,6 +156,24 @@ class World:
             )
         )
         return Principal(scopes, weight=number + 1, lanes=frozenset(Lane))
+
+    def _random_plans(self, calls: int) -> list[Plan]:
+        """So many calls; one in six has an idempotency key and is sent twice or three times."""
+        plans: list[Plan] = []
+        for number in range(calls):
+            plan = self._plan(number)
+            if self.random.random() < 1 / 6:
+                plan = replace(plan, key=f"key-{number}")
+                for again in range(self.random.randint(1, 2)):
+                    later = (
+                        plan.at + self.random.choice((0.0, 0.5, 5.0, 40.0)) * self.random.random()
+                    )
+                    leaves = plan.leaves_after_tokens if self.random.random() < 0.5 else None
+                    plans.append(
+                        replace(plan, id=f"{plan.id}r{again}", at=later, leaves_after_tokens=leaves)
+                    )
+            plans.append(plan)
+        return plans
 
     def _plan(self, number: int) -> Plan:
         chance = self.random.random
@@ -190,6 +208,7 @@ class World:
     def _start_gateway(self, fabric: Fabric, process: str) -> None:
         pipeline = InteractivePipeline(fabric.rooms(self), process=process)
         self.gateways[process] = pipeline
+        self.fronts[process] = KeptCalls(pipeline, IdempotencySettings(detach_seconds=10.0))
         self.loop.start(process, pipeline.beat_forever())
         self.loop.start(process, pipeline.be_present_forever())
 
@@ -240,7 +259,7 @@ class World:
 
     # -- what clients and fate do -------------------------------------------------------------
 
-    async def _client(self, seen: Seen, pipeline: InteractivePipeline) -> None:
+    async def _client(self, seen: Seen, pipeline: KeptCalls) -> None:
         plan = seen.plan
         call = Call(
             id=plan.id,
@@ -258,6 +277,7 @@ class World:
                 logprobs=plan.logprobs,
                 json_schema=plan.json_schema,
             ),
+            idempotency=Idempotency(plan.key, bytes(32)) if plan.key else None,
         )
         try:
             async with (
@@ -284,7 +304,7 @@ class World:
             gateway = self.random.choice(sorted(self.gateways))
             seen = Seen(plan, gateway)
             self.seen.append(seen)
-            self.loop.start(gateway, self._client(seen, self.gateways[gateway]))
+            self.loop.start(gateway, self._client(seen, self.fronts[gateway]))
 
     async def _fate(self) -> None:
         """Kill, freeze and replace processes at random moments; make the wall clock jump (L10)."""
@@ -299,6 +319,7 @@ class World:
                 continue
             self.kill(victim)
             self.clock.offset += self.random.choice((0.0, 0.0, 86_400.0, -86_400.0))
+            self.ledger.a_day_passed |= self.clock.offset > 0
             await asyncio.sleep(self.random.uniform(0, 8))
             self._start(victim.rstrip("0123456789"))
 
@@ -396,17 +417,17 @@ class World:
 
     def _judge(self, seen: Seen) -> None:
         """S1 and S4: what one client saw, what it was billed, what engines made."""
-        row = self.ledger.rows.get(seen.plan.id)
+        row = self.ledger.rows.get(seen.call_id)
         assert seen.terminals <= 1, "T2"
         prompt = peek(self.tokens.render(MODEL.id, [Message("user", seen.plan.prompt)])).ids
-        for made in self.requests(seen.plan.id):
+        for made in self.requests(seen.call_id):
             assert made.prompt_ids[: len(prompt)] == prompt, "S5: another call's prompt"
         if row is None:
             nothing = seen.refused is not None or seen.left or self._gateway_died(seen)
             assert nothing, f"S1: {seen.plan.id} has no outcome"
             return
         billed = row.usage.output_tokens if row.amount_nanos else 0
-        assert billed <= self._made(seen.plan.id), "L8: billed more than was made"
+        assert billed <= self._made(seen.call_id), "L8: billed more than was made"
         # A gateway that was stopped for seconds counts as dead: what it had read may be charged.
         if (seen.failed or seen.refused) and seen.gateway not in self.frozen:
             assert row.amount_nanos == 0, f"P3: {seen.plan.id} failed and was charged"
@@ -420,7 +441,8 @@ class World:
 
     def _judge_finished(self, seen: Seen, row: UsageRow, finished: Finished) -> None:
         assert row.outcome is Outcome.COMPLETED, "S1"
-        assert finished.amount_nanos == row.amount_nanos
+        replayed = seen.admitted is not None and seen.admitted.replayed
+        assert finished.amount_nanos == (0 if replayed else row.amount_nanos), "a replay is free"
         assert seen.tokens == row.usage.output_tokens == finished.usage.output_tokens, "S4"
         prompt = peek(self.tokens.render(MODEL.id, [Message("user", seen.plan.prompt)]))
         undisturbed = Performance(prompt.ids, json_schema=seen.plan.json_schema)
