@@ -12,11 +12,12 @@ Topologies
   takes everything but the ledger.
 - `fleet`: two gateways, two workers and a keeper that share a queue and a stream; each dies alone.
 
-Checked after each step: S2 money is conserved and capped (L1-L4, L7, L8, L11, L15: `watched.py`); S6 one
-live lease per job, in order, and S7 the queue's bounds (Q1-Q3, Q5, Q6: `watched_queue.py`); an engine is
-never given more than it can run (E9); every token that it counts is accounted for. At the end: S1 each held call has one outcome; S3 no hold
-outlives its dead owner; S4 completed calls are billed what was streamed, all others by L8; S5 engines
-got each call's own prompt; S8 everything is empty; P3 who was told of a failure of ours pays nothing.
+Checked after each step: S2 money is conserved and capped (L1-L4, L7, L8, L11, L15: `watched.py`);
+S6 one live lease per job, in order, and S7 the queue's bounds (Q1-Q3, Q5, Q6: `watched_queue.py`);
+an engine is never given more than it can run (E9); every token that it counts is accounted for. At
+the end: S1 each held call has one outcome; S3 no hold outlives its dead owner; S4 completed calls
+are billed what was streamed, all others by L8; S5 engines got each call's own prompt; S8 everything
+is empty; P3 who was told of a failure of ours pays nothing.
 """
 
 from __future__ import annotations
