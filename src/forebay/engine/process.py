@@ -35,7 +35,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from forebay.core.clock import IdSource, Spawn
-from forebay.core.delta import EngineLimits, EngineRequest, EngineSignals
+from forebay.core.delta import EngineLimits, EngineRequest, EngineSignals, EngineTally
 from forebay.core.errors import EngineFault
 from forebay.engine.contract import Engine
 from forebay.engine.frames import (
@@ -137,6 +137,9 @@ class ChildEngine(Engine):
 
     def signals(self) -> EngineSignals:
         return self._intake.signals(self._kv_use)
+
+    def tally(self) -> EngineTally:
+        return self._intake.tally()
 
     def limits(self) -> EngineLimits:
         return self._intake.limits
@@ -249,6 +252,7 @@ class ChildEngine(Engine):
         self._child = child
         child.size_bytes = memory_bytes(child.process.pid)
         self._intake.limits = limits
+        self._intake.renew()
         self._state = "ready"
         self._heard_at = asyncio.get_running_loop().time()
         self._watch_soon()
@@ -298,9 +302,9 @@ class ChildEngine(Engine):
         self._heard_at = now
         if step.outputs:
             self._delay_seconds = _FIRST_DELAY_SECONDS  # it has served
-            self._intake.deliver(step.outputs)
-            if self._child is not None and self._child.cancelled:
-                self._check_cancelled(self._child, step, now)
+        self._intake.deliver(step.outputs, step.made)
+        if self._child is not None and self._child.cancelled:
+            self._check_cancelled(self._child, step, now)
 
     def _check_cancelled(self, child: _Child, step: Step, now: float) -> None:
         """Kill a child that does not heed cancels. What was on its way to us then is no sign."""

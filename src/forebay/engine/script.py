@@ -22,6 +22,7 @@ was resumed at or behind k (k = 0 always strikes).
     alien_at=k      token k is an id that the vocabulary does not have
     deaf=1          it goes on although it is cancelled
     overlong=k      k tokens more than asked for, and no end before them (E3)
+    miscount=k      the engine's count of all its tokens grows by k more with each token
     drop_usage=1    the end comes without the engine's own count
 
 Not here: time, steps and memory (`scripted.py`).
@@ -71,6 +72,7 @@ class Script:
     kv_exhausted_at: int | None = None
     overlong: int = 0
     drop_usage: int = 0
+    miscount: int = 0
     alien_at: int | None = None
     deaf: int = 0
 

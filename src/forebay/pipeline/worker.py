@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from forebay.core.errors import (
     EngineFailed,
@@ -64,6 +65,13 @@ MOST_FAULTS = 5
 ENGINE_AWAY_SECONDS = 60.0
 
 
+class Received(NamedTuple):
+    """Output tokens that an engine yielded to a worker: for calls, and for nobody (past an end)."""
+
+    tokens: int
+    ignored: int
+
+
 class EngineDown(EngineFault):
     """The engine has been away for too long to be waited for."""
 
@@ -86,6 +94,7 @@ class Worker:
         self._draining = False
         self._started = 0
         self._suspects = Suspects()
+        self._received = self._ignored = 0
         self._ready_at = rooms.clock.monotonic()
 
     async def run(self) -> None:
@@ -113,6 +122,14 @@ class Worker:
     def running(self) -> int:
         """Jobs being generated or concluded now."""
         return len(self._runs)
+
+    def received(self) -> Received:
+        """What its engine yielded to all runs so far: those that ended and those that go on."""
+        runs = self._runs.values()
+        return Received(
+            self._received + sum(run.generated for run in runs),
+            self._ignored + sum(run.ignored for run in runs),
+        )
 
     # -- what to do with free slots ---------------------------------------------------------------
 
@@ -202,6 +219,8 @@ class Worker:
             await self._conclude(run, fault)
         finally:
             abandoned.cancel()
+            self._received += run.generated
+            self._ignored += run.ignored
             del self._runs[run.job.id]
             self._wake.set()
             if not self._runs:

@@ -14,7 +14,8 @@ Topologies
 
 Checked after each step: S2 money is conserved and capped (L1-L4, L7, L8, L11, L15: `watched.py`); S6 one
 live lease per job, in order, and S7 the queue's bounds (Q1-Q3, Q5, Q6: `watched_queue.py`); limits
-(A2: `watched_admission.py`); an engine is never given more than it can run (E9). At the end: S1 each held
+(A2: `watched_admission.py`); an engine is never given more than it can run (E9); every token that
+it counts is accounted for. At the end: S1 each held
 call has one outcome; S3 no hold outlives its dead owner; S4 completed calls are billed what was streamed,
 all others by L8; S5 engines got each call's own prompt; S8 everything is empty, every permit settled (A4);
 P3 who was told of a failure of ours pays nothing.
@@ -34,7 +35,7 @@ from forebay.admission.memory import MemoryAdmission
 from forebay.catalog.settings import SCRIPTED, LaneFactors, price_terms
 from forebay.catalog.static import StaticCatalog
 from forebay.core.call import Call, Idempotency, Message, SamplingWish
-from forebay.core.delta import FinishReason
+from forebay.core.delta import EngineTally, FinishReason
 from forebay.core.errors import ForebayError, StoreUnavailable
 from forebay.core.event import Finished
 from forebay.core.hold import Account
@@ -54,7 +55,7 @@ from forebay.pipeline.kept import IdempotencySettings
 from forebay.pipeline.report import Reporter
 from forebay.pipeline.resolve import Resolver
 from forebay.pipeline.rooms import Rooms
-from forebay.pipeline.worker import Worker
+from forebay.pipeline.worker import Received, Worker
 from forebay.queue.memory import MemoryQueue
 from forebay.scheduler import Policy
 from forebay.stream.memory import MemoryStream
@@ -135,6 +136,7 @@ class World:
         self.catalog = StaticCatalog([MODEL], prices)
         self.seen: list[Seen] = []
         self.engines: dict[str, ScriptedEngine] = {}
+        self.workers: dict[str, Worker] = {}
         self.gateways: dict[str, InteractivePipeline] = {}
         self.alive: list[str] = []
         self.frozen: set[str] = set()
@@ -220,6 +222,7 @@ class World:
         engine = ScriptedEngine(ENGINE, self.scenario.script, clock=self.clock)
         self.engines[process] = engine
         worker = Worker(fabric.rooms(self), engine, name=process, pool=MODEL.id, policy=Policy())
+        self.workers[process] = worker
 
         async def life() -> None:
             await engine.start()
@@ -373,8 +376,15 @@ class World:
         for process in self.alive:
             if (engine := self.engines.get(process)) is not None:
                 assert engine.signals().waiting == 0, "late binding: the engine's line is not empty"
+                self._check_tokens(engine.tally(), self.workers[process].received())
         if self.scenario.watch is not None:
             self.scenario.watch(self)
+
+    @staticmethod
+    def _check_tokens(tally: EngineTally, received: Received) -> None:
+        """By the engine's own count, every token is with a call, on its way or known to be lost."""
+        found = received.tokens + received.ignored + tally.discarded + tally.queued
+        assert tally.made == found, f"tokens: {tally.made} were made, {found} are accounted for"
 
     def _replay(self) -> str:
         """How to see it again; a run with plans of its own is its test's."""

@@ -132,6 +132,7 @@ async def serve(settings: Settings, *, watcher: Watcher, stop: Stop) -> Farewell
         api_key = await first_key(administration)
         watcher.ready(Ready(listeners[0].base_url, listeners[1].base_url, api_key, names))
         farewell = await _run_until(stop, plant, listeners)
+        await plant.meters.close_windows()
         return replace(farewell, open_holds=await _open_holds(ground))
 
 

@@ -18,6 +18,7 @@ from forebay.pipeline.activity import Activity
 from forebay.pipeline.gauges import gauge_forever
 from forebay.pipeline.interactive import InteractivePipeline
 from forebay.pipeline.keeper import Keeper
+from forebay.pipeline.meter import Meters
 from forebay.pipeline.rooms import Rooms
 from forebay.pipeline.worker import Worker
 from forebay.scheduler import Policy
@@ -35,6 +36,12 @@ class Plant:
             rooms, process=ground.ids.new("gw"), idempotency=settings.idempotency
         )
         self.keeper = Keeper(rooms)
+        self.meters = Meters(
+            ground.ledger.records.record_window,
+            process=self.pipeline.process,
+            clock=rooms.clock,
+            report=rooms.report,
+        )
         self.engines: list[ChildEngine] = []
         self.workers: list[Worker] = []
         self.roles: list[asyncio.Task[Any]] = []
@@ -47,8 +54,10 @@ class Plant:
     def add(self, model: ModelSettings, engine: ChildEngine) -> None:
         """One pool: an engine and its worker."""
         name = self._ids.new("worker")
+        worker = Worker(self.rooms, engine, name=name, pool=model.id, policy=Policy())
         self.engines.append(engine)
-        self.workers.append(Worker(self.rooms, engine, name=name, pool=model.id, policy=Policy()))
+        self.workers.append(worker)
+        self.meters.add(model.id, engine, worker)
 
     def start(self) -> None:
         """Start every role; one that ends by itself ends the server."""
@@ -57,6 +66,7 @@ class Plant:
             (self.pipeline.beat_forever(), "beat"),
             (self.pipeline.be_present_forever(), "presence"),
             (self.keeper.run(), "keeper"),
+            (self.meters.run(), "meters"),
             (self.activity.sample_forever(), "activity"),
             (
                 gauge_forever(self.rooms, dict(zip(self._models, self.engines, strict=True))),

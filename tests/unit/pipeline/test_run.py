@@ -84,6 +84,7 @@ def test_an_engine_that_goes_on_past_m_is_cut_there(sizes: tuple[int, ...]) -> N
     assert run.finish_reasons == (FinishReason.LENGTH,)
     assert run.finished
     assert run.usage().output_tokens == 5
+    assert (run.generated, run.ignored) == (5, 3)
 
 
 def test_what_arrives_after_the_end_changes_nothing() -> None:
@@ -92,6 +93,7 @@ def test_what_arrives_after_the_end_changes_nothing() -> None:
     run.accept(says("abc"), 1.0)
     before = (run.sequence, run.usage(), run.last_delta_at)
     assert run.accept(says("def", FinishReason.STOP, reported=6), 2.0) is None
+    assert (run.generated, run.ignored) == (3, 3)
     assert (run.sequence, run.usage(), run.last_delta_at) == before
 
 
@@ -189,6 +191,7 @@ def test_an_id_that_is_not_the_model_s_keeps_what_came_before_it() -> None:
     assert str(ALIEN) in str(run.fault)
     assert run.finish_reasons == (None,), "a fault is never an end (E9)"
     assert run.usage().output_tokens == 2
+    assert (run.generated, run.ignored) == (2, 3)
     assert run.resume(fault=True).token_ids == (tuple(b"ab"),)
 
 
