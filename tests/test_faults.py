@@ -30,15 +30,10 @@ PROOFS = {
 # What a row still waits for; a row without a test stands here, and nothing else may be missing.
 PENDING = {
     40: "bench/overload.py: refused clients that retry, and the backlog drains by itself",
-    41: "a retry of a running call attaches, of a finished one replays; charged once",
-    42: "another body with the same key is 422 idempotency_key_reused",
-    43: "another organisation's key of the same name is a call of its own",
-    44: "the same key after 24 hours is a new call",
     78: "rotation with overlap: old and new key work until the old one's end",
     80: "every route of the admin listener refuses a caller's key, every public one an fba_ key",
     82: "paths with ids on the admin listener, and /v1/usage/me",
     83: "no route writes with a caller's key; admin bodies refuse unknown fields",
-    87: "2,000 calls at once for exactly k, at key, project and organisation level",
 }
 
 
