@@ -178,7 +178,8 @@ async def _open_ground(settings: Settings, stack: AsyncExitStack) -> Ground:
     pepper = open_pepper(directory / "pepper", ids)
     database = await asyncio.to_thread(open_database, directory / "forebay.db")
     stack.callback(database.close)
-    ledger = await SqliteLedger.open(directory / "ledger.db", clock)
+    kept_bytes = settings.idempotency.kept_bytes
+    ledger = await SqliteLedger.open(directory / "ledger.db", clock, answers_bytes=kept_bytes)
     stack.push_async_callback(ledger.close)
     plans = plans_by_name(settings.plans)
     tenancy = SqlTenancy(database, clock=clock, ids=ids, plans=plans, pepper=pepper)
