@@ -14,6 +14,9 @@ from forebay.catalog.fetch import fetch
 
 GOLDEN = Path(__file__).parent / "golden"
 
+# No API key in any output of the run.
+pytest_plugins = ["tests.canary"]
+
 pytest.register_assert_rewrite("forebay.testing.contracts", "forebay.testing.watched")
 
 

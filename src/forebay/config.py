@@ -36,6 +36,7 @@ from forebay.catalog import BUILT_IN, SMOLLM2, LaneFactors, ModelSettings
 from forebay.core.wording import placed, plain
 from forebay.engine.settings import ScriptedSettings
 from forebay.gateway import GatewaySettings
+from forebay.pipeline.kept import IdempotencySettings
 from forebay.queue import QueueSettings
 from forebay.tenancy import PlanSettings
 from forebay.tokens import TokensSettings
@@ -96,6 +97,7 @@ class Settings:
     )
     gateway: GatewaySettings = _group(GatewaySettings, "Limits and times of the HTTP side.")
     admission: AdmissionSettings = _group(AdmissionSettings, "How long calls may wait.")
+    idempotency: IdempotencySettings = _group(IdempotencySettings, "Calls with a key of their own.")
     queue: QueueSettings = _group(QueueSettings, "Bounds and weights of the queue.")
     tokens: TokensSettings = _group(TokensSettings, "Bounds of tokenising.")
     scripted: ScriptedSettings = _group(ScriptedSettings, "The scripted engine, for tests.")
@@ -249,9 +251,8 @@ def _from_environment(environ: Mapping[str, str], home: str) -> _Layer:
         if "[]" not in path and not _groups(hint)
     }
     for name in sorted(environ):
-        if not name.startswith(PREFIX) or not environ[name] or name in _NOT_SETTINGS:
-            continue
-        if _SERVICE_LINK.fullmatch(name) or _SERVICE_ADDRESS.match(environ[name]):
+        ours = name.startswith(PREFIX) and environ[name] and name not in _NOT_SETTINGS
+        if not ours or _SERVICE_LINK.fullmatch(name) or _SERVICE_ADDRESS.match(environ[name]):
             continue
         if name not in known:
             layer.problems.append(f"{name}: unknown variable{_suggestion(name, known)}")

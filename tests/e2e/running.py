@@ -26,6 +26,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from forebay.gateway import control
+from tests.canary import CANARY
 
 PROGRAM = str(Path(sys.executable).with_name("forebay"))
 # The real model loads in 6 s on an idle machine; CI machines are not idle.
@@ -51,7 +52,7 @@ def forebay(
     cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
-    return subprocess.run(
+    done = subprocess.run(
         [PROGRAM, *map(str, arguments)],
         env=environment(env),
         input=stdin,
@@ -61,6 +62,9 @@ def forebay(
         timeout=COMMAND_SECONDS,
         check=False,
     )
+    CANARY.learn(done.stdout)
+    CANARY.search(f"standard error of forebay {' '.join(map(str, arguments))}", done.stderr)
+    return done
 
 
 def forebay_json(*arguments: str | Path, env: Mapping[str, str] | None = None) -> Any:
@@ -176,6 +180,7 @@ class Server:
                 byte = os.read(descriptor, 1)
                 assert byte, f"it ended with exit code {self.wait()} after printing {line!r}"
                 line += byte
+        CANARY.learn(line.decode())
         return line.decode()
 
     def log_text(self) -> str:
@@ -212,6 +217,7 @@ def spawn(
 ) -> subprocess.Popen[bytes]:
     """`forebay up` in a process group of its own; for tests that read standard output themselves."""
     ports = [] if {"-p", "--port"} & set(map(str, arguments)) else ["-p", "0"]
+    CANARY.watch(log)
     with log.open("ab") as errors:
         return subprocess.Popen(
             [PROGRAM, "up", "--data-dir", str(data_dir), *ports, *map(str, arguments)],

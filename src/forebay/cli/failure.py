@@ -13,7 +13,7 @@ IT_FAILED, WRONG_USE = 1, 2
 EXPECTED = {
     "forebay.cli.failure.Failure": IT_FAILED,
     "forebay.config.ConfigError": WRONG_USE,
-    "forebay.wiring.DirectoryBusy": WRONG_USE,
+    "forebay.wiring.machine.DirectoryBusy": WRONG_USE,
     "forebay.gateway.serve.PortUnavailable": WRONG_USE,
     "forebay.migrations.database.DatabaseRefused": WRONG_USE,
     "forebay.tenancy.keys.PepperRefused": WRONG_USE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from forebay.core.job import Lane, Sampling
 from forebay.core.principal import Principal
@@ -33,6 +34,14 @@ class SamplingWish:
     json_schema: str = ""
 
 
+class Idempotency(NamedTuple):
+    """The key that a client gave its request, and the SHA-256 of what it asks: the same key with
+    another request is refused."""
+
+    key: str
+    fingerprint: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One accepted-for-processing request; its id names the call, its job, hold and usage row.
@@ -51,6 +60,7 @@ class Call:
     max_output_tokens: int | None = None
     choices: int = 1
     sampling: SamplingWish = field(default_factory=SamplingWish)
+    idempotency: Idempotency | None = None
     queue_deadline_seconds: float | None = None
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from forebay.core.call import Route
 from forebay.core.delta import FinishReason, TokenLogprob
 from forebay.core.errors import ForebayError
+from forebay.core.job import Lane
 from forebay.core.usage import Usage
 
 
@@ -68,10 +68,19 @@ class LeaseExpired:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """For the gateway, from the pipeline itself: the call holds money and a place in the queue."""
+    """For the gateway, from the pipeline itself: the call holds money and a place in the queue.
 
-    route: Route
+    `call_id` and `created_at` (Unix seconds) are those of the call whose events follow: of an
+    earlier one if this is `replayed`, because its idempotency key was sent again.
+    """
+
+    call_id: str
+    created_at: float
+    model: str
+    lane: Lane
+    fingerprint: str
     input_tokens: int
+    replayed: bool = False
 
 
 StreamEvent = Started | Delta | Finished | Failed | LeaseExpired

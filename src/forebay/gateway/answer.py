@@ -24,13 +24,14 @@ from typing import Any, Protocol
 
 from starlette.types import Receive, Scope, Send
 
-from forebay.core.call import Call, Route
+from forebay.core.call import Call
 from forebay.core.delta import TokenLogprob
 from forebay.core.errors import ForebayError, InternalError, Signal
 from forebay.core.event import Admitted, CallEvent, Delta, Failed, Finished
 from forebay.core.money import format_usd
 from forebay.gateway.body import ClientGone, decode_object, read_body
 from forebay.gateway.errors import Headers, refusal
+from forebay.gateway.idempotency import REPLAYED, idempotency
 from forebay.gateway.meter import enter, note_model, queue_deadline_seconds
 from forebay.gateway.report import report_refusal, report_unhandled
 from forebay.gateway.request import ApiRequest, asks_to_be_strict, require_nothing_ignored
@@ -89,20 +90,22 @@ class Exchange:
     settings: GatewaySettings
     responder: Responder
 
-    def head(self, route: Route) -> Head:
+    def head(self, admitted: Admitted) -> Head:
         """What whole answers and chunks have in common. The id is OpenAI's kind, made from ours, so
         that either finds the other in a log."""
         return Head(
-            id=self.shape.id_prefix + self.call.id.removeprefix("req_"),
-            created=int(self.services.clock.now()),
+            id=self.shape.id_prefix + admitted.call_id.removeprefix("req_"),
+            created=int(admitted.created_at),
             model=self.request.model,
-            service_tier=TIERS[route.lane],
-            system_fingerprint=route.fingerprint,
+            service_tier=TIERS[admitted.lane],
+            system_fingerprint=admitted.fingerprint,
         )
 
-    def headers(self, route: Route) -> Headers:
+    def headers(self, admitted: Admitted) -> Headers:
         """What only we say about an answer."""
-        headers = [(b"x-forebay-model", route.model.encode())]
+        headers = [(b"x-forebay-model", admitted.model.encode())]
+        if admitted.replayed:
+            headers.append(REPLAYED)
         if self.request.ignored:
             headers.append((b"x-forebay-ignored", _ignored_header(self.request.ignored)))
         return headers
@@ -126,7 +129,8 @@ class Generation:
             principal = await enter(scope, services)  # ① ②
             sent = await read_body(scope, receive, self._settings)
             await services.pipeline.weigh(principal, len(sent))
-            request = self._shape.parse(decode_object(sent))
+            body = decode_object(sent)
+            request = self._shape.parse(body)
             note_model(scope, request.model)
             if asks_to_be_strict(scope["headers"]):
                 require_nothing_ignored(request)
@@ -143,6 +147,7 @@ class Generation:
                 max_output_tokens=request.max_output_tokens,
                 choices=request.choices,
                 sampling=request.sampling,
+                idempotency=idempotency(scope["headers"], scope["path"], body),
                 queue_deadline_seconds=queue_deadline_seconds(scope["headers"]),
             )
             exchange = Exchange(
@@ -172,12 +177,12 @@ class WholeAnswer:
 
     def __init__(self, exchange: Exchange) -> None:
         self._x = exchange
-        self._route: Route | None = None
+        self._admitted: Admitted | None = None
 
     @property
     def admitted(self) -> bool:
         """Whether the call got as far as the queue."""
-        return self._route is not None
+        return self._admitted is not None
 
     async def run(self) -> None:
         """Answer, or raise what the client is to be told; returns quietly if it has left."""
@@ -191,7 +196,7 @@ class WholeAnswer:
                     outputs[event.choice].texts.append(event.text)
                     outputs[event.choice].logprobs.extend(event.logprobs)
                 elif isinstance(event, Admitted):
-                    self._route = event.route
+                    self._admitted = event
                 elif isinstance(event, Finished):
                     ending = event
                     watch.finished = True
@@ -204,15 +209,15 @@ class WholeAnswer:
             raise InternalError
 
     async def _send(self, event: Finished, outputs: Sequence[Output]) -> None:
-        x, route = self._x, self._route
-        if route is None:
+        x, admitted = self._x, self._admitted
+        if admitted is None:
             raise InternalError
         for output, reason in zip(outputs, _reasons(event), strict=True):
             output.finish_reason = reason
         usage, logprobs = settled_usage(event.usage), x.request.sampling.logprobs
-        answer = x.shape.whole(x.head(route), outputs, usage, logprobs=logprobs)
+        answer = x.shape.whole(x.head(admitted), outputs, usage, logprobs=logprobs)
         cost = (b"x-forebay-cost-usd", format_usd(event.amount_nanos).encode())
-        await x.responder.json(x.scope, x.send, answer, headers=[cost, *x.headers(route)])
+        await x.responder.json(x.scope, x.send, answer, headers=[cost, *x.headers(admitted)])
 
 
 class StreamedAnswer:
@@ -226,13 +231,12 @@ class StreamedAnswer:
         self._x = exchange
         self._loop = asyncio.get_running_loop()
         self._lock = asyncio.Lock()
-        self._route: Route | None = None
+        self._admitted: Admitted | None = None
         self._writer: ChunkWriter | None = None
         self._opened = False
         self._overdue = False
         self._ended = False
         self._begun: set[int] = set()
-        self._input_tokens = 0
         self._output_tokens = 0
         self._last_sent_at = self._loop.time()
         self._open_by = self._last_sent_at + exchange.settings.first_byte_seconds
@@ -240,7 +244,7 @@ class StreamedAnswer:
     @property
     def admitted(self) -> bool:
         """Whether the call got as far as the queue."""
-        return self._route is not None
+        return self._admitted is not None
 
     async def run(self) -> None:
         """Answer; raises what the client is to be told as long as nothing has been sent."""
@@ -282,10 +286,9 @@ class StreamedAnswer:
             await self._write(b"".join(out))
 
     async def _admit(self, event: Admitted) -> None:
-        x, route = self._x, event.route
-        self._route = route
-        self._input_tokens = event.input_tokens
-        self._writer = x.shape.writer(x.head(route), include_usage=x.request.include_usage)
+        x = self._x
+        self._admitted = event
+        self._writer = x.shape.writer(x.head(event), include_usage=x.request.include_usage)
         if self._overdue:
             async with self._lock:
                 await self._open()
@@ -315,9 +318,9 @@ class StreamedAnswer:
             out.append(writer.usage(settled_usage(event.usage)))
 
     def _running(self) -> WireUsage | None:
-        if not self._x.request.running_usage:
+        if not self._x.request.running_usage or self._admitted is None:
             return None
-        return wire_usage(self._input_tokens, self._output_tokens)
+        return wire_usage(self._admitted.input_tokens, self._output_tokens)
 
     async def _fail(self, fault: Exception) -> None:
         """End an open stream with an error event, unless its real end was already sent."""
@@ -349,11 +352,11 @@ class StreamedAnswer:
 
     async def _open(self) -> None:
         """Send the status line. The lock is held, the call admitted."""
-        x, route = self._x, self._route
-        assert route is not None
+        x, admitted = self._x, self._admitted
+        assert admitted is not None
         self._opened = True
         self._last_sent_at = self._loop.time()
-        await x.responder.start(x.scope, x.send, 200, [*HEADERS, *x.headers(route)])
+        await x.responder.start(x.scope, x.send, 200, [*HEADERS, *x.headers(admitted)])
 
     async def _duty(self) -> float | None:
         """What the watcher does between events: open a waiting stream, keep a silent one alive."""

@@ -58,8 +58,7 @@ A maximum above the model's or the API key's own is lowered to that, not refused
 cut there has the `finish_reason` `length`. One that does not fit the model's context is refused with
 `context_length_exceeded`.
 
-Of the headers only those listed in docs/reference/http.md are read. All others are ignored; for now
-`Idempotency-Key` is too, so a request that is sent twice is served, and charged, twice.
+Of the headers only those listed in docs/reference/http.md are read. All others are ignored.
 """
 
 _JSON = f"""## JSON

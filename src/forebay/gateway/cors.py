@@ -32,6 +32,7 @@ EXPOSED = (
     "x-forebay-model",
     "x-forebay-ignored",
     "x-forebay-cost-usd",
+    "idempotency-hit",
 )
 # Chromium believes no answer for longer; within it, each path costs one preflight a browser.
 MAX_AGE_SECONDS = 7200

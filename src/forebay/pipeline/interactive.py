@@ -22,6 +22,7 @@ from forebay.core.errors import (
     EngineFailed,
     ForebayError,
     InvalidRequest,
+    KeyClaimed,
     QueueDeadline,
     ShuttingDown,
 )
@@ -34,10 +35,12 @@ from forebay.core.event import (
     LeaseExpired,
     StreamEvent,
 )
-from forebay.core.hold import Bill, Hold, HoldRequest
+from forebay.core.hold import Bill, Claim, Hold, HoldRequest
 from forebay.core.job import Flow, Job, Removal, Resume, Sampling
 from forebay.core.principal import Principal
 from forebay.core.usage import Outcome, Usage, UsageRow
+from forebay.pipeline.kept import IdempotencySettings, KeptCalls
+from forebay.pipeline.kept_answer import encode_head, key_refusal
 from forebay.pipeline.live import LiveCall
 from forebay.pipeline.rooms import Rooms
 
@@ -51,9 +54,12 @@ MOST_ATTEMPTS = 3
 class InteractivePipeline:
     """Owner of record of the calls it runs. One per gateway process, any number of tasks."""
 
-    def __init__(self, rooms: Rooms, *, process: str) -> None:
+    def __init__(
+        self, rooms: Rooms, *, process: str, idempotency: IdempotencySettings | None = None
+    ) -> None:
         self.rooms = rooms
         self.process = process
+        self.kept = KeptCalls(rooms, self._walk, idempotency or IdempotencySettings())
         self.finished_calls = 0
         self.broken_off_calls = 0
         self._live: dict[str, LiveCall] = {}
@@ -74,11 +80,17 @@ class InteractivePipeline:
             model = next((c.id for c in cards if model in (c.id, *c.aliases)), None)
         return self.rooms.admission.standing(principal, model)
 
-    async def run(self, call: Call) -> AsyncGenerator[list[CallEvent], None]:
+    def run(self, call: Call) -> AsyncGenerator[list[CallEvent], None]:
         """Yield Admitted, then the call's events up to Finished or Failed, as they become ready.
 
-        Refusals are raised before Admitted. Closing the generator is how a client leaves.
+        Refusals are raised before Admitted. Closing the generator is how a client leaves; a call with
+        an idempotency key does not end with that (`kept.py`).
         """
+        claim = _claim(call)
+        return self._walk(call) if claim is None else self.kept.run(call, claim)
+
+    async def _walk(self, call: Call) -> AsyncGenerator[list[CallEvent], None]:
+        """The walk itself, from ③ on."""
         rooms = self.rooms
         lane, wish = call.lane, call.max_output_tokens
         route = rooms.catalog.choose(call.principal, call.model, lane, wish)  # ③
@@ -87,7 +99,8 @@ class InteractivePipeline:
         await rooms.admission.foresee(await self._place(call, route, 0))
         prompt = await self._count(call, route)  # ⑤ exact P
         route = _fit(route, len(prompt.ids), call)
-        permit, hold = await self._reserve(call, route, len(prompt.ids))  # ⑦ ⑧ M is final
+        admitted = self._admitted(call, route, len(prompt.ids))
+        permit, hold = await self._reserve(call, route, admitted)  # ⑦ ⑧ M is final
         job = self._job(call, route, prompt, hold)
         live = LiveCall(job, rooms.stream.read(job), rooms.clock, permit)
         self._live[job.id] = live
@@ -96,7 +109,7 @@ class InteractivePipeline:
             await rooms.queue.enqueue(job)  # ⑨ the job carries the hold from here
             live.enqueued = True
             self._start_deadline(live)
-            yield [Admitted(route, len(prompt.ids))]
+            yield [admitted]
             while not live.ended:
                 bunch = await self._next(live)
                 if live.ended:
@@ -201,15 +214,15 @@ class InteractivePipeline:
         depths = await self.rooms.queue.depths(route.pool)
         return Place(route.pool, _flow(call), cost, depths, call.queue_deadline_seconds)
 
-    async def _reserve(self, call: Call, route: Route, input_tokens: int) -> tuple[Permit, Hold]:
+    async def _reserve(self, call: Call, route: Route, admitted: Admitted) -> tuple[Permit, Hold]:
         """⑦ tokens, ⑧ money. Who is refused the money has its tokens back (A4)."""
         admission = self.rooms.admission
-        need = Need(route.model, input_tokens, route.ceiling_tokens * call.choices)
-        place = await self._place(call, route, input_tokens)
+        need = Need(route.model, admitted.input_tokens, route.ceiling_tokens * call.choices)
+        place = await self._place(call, route, admitted.input_tokens)
         permit = await admission.admit(call.principal, need, place)
         try:
             self._refuse_if_breaking_off()
-            return permit, await self._hold(call, route, input_tokens)
+            return permit, await self._hold(call, route, admitted)
         except BaseException:
             admission.settle(permit, 0)
             raise
@@ -219,7 +232,13 @@ class InteractivePipeline:
         if permit is not None:
             self.rooms.admission.settle(permit, live.used_tokens)
 
-    async def _hold(self, call: Call, route: Route, input_tokens: int) -> Hold:
+    def _admitted(self, call: Call, route: Route, input_tokens: int) -> Admitted:
+        created_at = self.rooms.clock.now()
+        return Admitted(
+            call.id, created_at, route.model, route.lane, route.fingerprint, input_tokens
+        )
+
+    async def _hold(self, call: Call, route: Route, admitted: Admitted) -> Hold:
         """Reserve the most this call can cost. A client that leaves meanwhile leaves no hold."""
         floor = route.ceiling_tokens if route.asked else LEAST_OUTPUT_TOKENS
         request = HoldRequest(
@@ -228,16 +247,19 @@ class InteractivePipeline:
             model=route.model,
             lane=route.lane,
             price_version=route.price_version,
-            input_tokens=input_tokens,
+            input_tokens=admitted.input_tokens,
             ceiling_tokens=route.ceiling_tokens,
             floor_tokens=min(floor, route.ceiling_tokens),
             choices=call.choices,
             streamed=call.streamed,
             owner=self.process,
-            created_at=self.rooms.clock.now(),
+            created_at=admitted.created_at,
+            claim=_claim(call, encode_head(admitted)),
         )
         try:
             return await self.rooms.ledger.hold(request)
+        except KeyClaimed as taken:
+            raise key_refusal(taken.remembered.claim, request.claim) from None
         except asyncio.CancelledError:
             # It may commit all the same; verbs commit in the order in which they were called.
             bill = _nothing(Outcome.CANCELLED, "client_gone")
@@ -265,6 +287,7 @@ class InteractivePipeline:
             deadline_seconds=self.rooms.admission.deadline_seconds(
                 flow, call.queue_deadline_seconds
             ),
+            kept=call.idempotency is not None,
         )
 
     def _start_deadline(self, live: LiveCall) -> None:
@@ -364,6 +387,12 @@ class InteractivePipeline:
 def _flow(call: Call) -> Flow:
     scopes = call.principal.scopes
     return Flow(call.lane, scopes.organisation_id, scopes.project_id)
+
+
+def _claim(call: Call, head: bytes = b"") -> Claim | None:
+    """What a keyed call claims with its hold (L9); `head`: what its answer is told again with."""
+    keyed = call.idempotency
+    return None if keyed is None else Claim(keyed.key, keyed.fingerprint, head)
 
 
 def _require_choices(call: Call, route: Route) -> None:

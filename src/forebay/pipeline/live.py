@@ -65,6 +65,7 @@ class LiveCall:
         elif isinstance(event, Finished | Failed):
             self.ended = True
             self.finished = isinstance(event, Finished)
+            self.ran |= self.finished  # also if its worker died before we had read a word
 
     @property
     def used_tokens(self) -> int:

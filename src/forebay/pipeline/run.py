@@ -17,6 +17,7 @@ from forebay.core.event import Abandonment, Delta, Started
 from forebay.core.job import Lease, Resume
 from forebay.core.usage import Timings, Usage
 from forebay.engine import Generation
+from forebay.pipeline.kept_answer import KeptChoice, encode_answer
 from forebay.tokens import Decoder
 
 
@@ -93,15 +94,18 @@ class Run:
         self.generation: Generation | None = None
         self.interruption: Interruption | None = None
         self.abandonment: Abandonment | None = None
+        self.on_interrupt: Callable[[], object] | None = None
         self.last_delta_at = started_at
         self.sequence = self.job.resume.sequence
         self.cached_input_tokens = 0
         self.mismatch = False
+        self.ignored = 0  # tokens of this lease that came after a choice's end, or were no model's
         self._started_at = started_at
         self._first_at: float | None = None
         self._before = self.job.resume.output_tokens
         kept = self.job.resume.token_ids or ((),) * self.job.choices
         self.choices = [Choice(list(ids)) for ids in kept]
+        self._shown: list[tuple[list[str], list[TokenLogprob]]] = [([], []) for _ in self.choices]
         self.fault: EngineFault | None = None
 
     @property
@@ -136,6 +140,8 @@ class Run:
             self.interruption = why
             if self.generation is not None:
                 self.generation.stop()
+            if self.on_interrupt is not None:
+                self.on_interrupt()
 
     def protected(self, now: float) -> bool:
         """Whether it must not be preempted (Q7)."""
@@ -149,10 +155,10 @@ class Run:
     def prepare(self, decoder: Callable[[], Decoder]) -> None:
         """Bring every choice's decoder to where the last lease ended: fed the same ids, it is the
         same again."""
-        for choice in self.choices:
+        for number, choice in enumerate(self.choices):
             choice.decoder = decoder()
-            for token_id in choice.token_ids:
-                choice.decoder.push(token_id)
+            before = "".join(choice.decoder.push(token_id).text for token_id in choice.token_ids)
+            self._keep(number, before, ())
 
     def request(self) -> EngineRequest:
         """What the engine is asked: the prompt plus what was published, and the rest of M."""
@@ -171,11 +177,13 @@ class Run:
         choice = self.choices[delta.choice]
         decoder = choice.decoder
         if choice.finish_reason is not None or decoder is None:
+            self.ignored += len(delta.token_ids)
             return None
         if self._first_at is None and delta.token_ids:
             self._first_at = now
         self.last_delta_at = now
         taken = self._take(choice, decoder, delta)
+        self.ignored += len(delta.token_ids) - len(taken)
         if delta.finish_reason is not None and len(taken) == len(delta.token_ids):
             self._check(delta, len(choice.token_ids))
             if choice.finish_reason is None:
@@ -183,10 +191,26 @@ class Run:
         if delta.cached_input_tokens is not None:
             self.cached_input_tokens = delta.cached_input_tokens
         text, logprobs = choice.publish()
+        self._keep(delta.choice, text, logprobs)
         if not taken and not text and not logprobs:
             return None
         self.sequence += 1
         return Delta(self.sequence, self.job.attempt, delta.choice, taken, text, logprobs)
+
+    def _keep(self, number: int, text: str, logprobs: tuple[TokenLogprob, ...]) -> None:
+        """Of a kept job, remember what was shown as well."""
+        if self.job.kept:
+            texts, shown = self._shown[number]
+            texts.append(text)
+            shown.extend(logprobs)
+
+    def kept_answer(self) -> bytes:
+        """The whole answer of a kept job, to be stored with its settlement."""
+        kept = [
+            KeptChoice(choice.token_ids, "".join(texts), logprobs)
+            for choice, (texts, logprobs) in zip(self.choices, self._shown, strict=True)
+        ]
+        return encode_answer(self.usage(), kept)
 
     def _take(self, choice: Choice, decoder: Decoder, delta: EngineDelta) -> tuple[int, ...]:
         """Count and decode ids one by one until the choice ends; those that were taken.
@@ -224,6 +248,7 @@ class Run:
             sequence=self.sequence,
             preemptions=before.preemptions + preempted,
             faults=before.faults + fault,
+            barren=before.barren + (fault and not self.generated),
             queue_ms=self.queue_ms,
             ttft_ms=self.ttft_ms,
             earlier_ms=before.earlier_ms,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from forebay.admission import AdmissionSettings
 from forebay.core.errors import ForebayError
-from forebay.core.event import CallEvent, Delta, Failed, Finished
+from forebay.core.event import Admitted, CallEvent, Delta, Failed, Finished
 from forebay.core.job import Lane
 from forebay.core.principal import UNLIMITED, RateLimits
 from forebay.engine.settings import ScriptedSettings
@@ -41,6 +41,7 @@ class Plan:
     choices: int = 1
     json_schema: str = ""
     logprobs: bool = False
+    key: str = ""  # an idempotency key; plans that share one are the same request
 
 
 @dataclass(slots=True)
@@ -49,6 +50,7 @@ class Seen:
 
     plan: Plan
     gateway: str
+    admitted: Admitted | None = None
     tokens: int = 0
     ids: dict[int, list[int]] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)
@@ -69,9 +71,17 @@ class Seen:
         """Of the first choice."""
         return self.texts.get(0, "")
 
+    @property
+    def call_id(self) -> str:
+        """Of the call that it was answered with: an earlier one's, if its key was used before."""
+        return self.plan.id if self.admitted is None else self.admitted.call_id
+
     def take(self, event: CallEvent) -> None:
         """Remember one event."""
-        if isinstance(event, Delta):
+        if isinstance(event, Admitted):
+            assert self.admitted is None, "T1: admitted twice"
+            self.admitted = event
+        elif isinstance(event, Delta):
             assert not self.terminals, "T2: a delta after the end"
             self.tokens += len(event.token_ids)
             self.ids.setdefault(event.choice, []).extend(event.token_ids)

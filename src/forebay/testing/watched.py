@@ -78,6 +78,9 @@ class WatchedLedger(Ledger, _PassedOn):
         self._claims: dict[tuple[str, str], str] = {}
         self._kept: dict[str, bytes] = {}
         self._forgotten: set[str] = set()
+        self.a_day_passed = (
+            False  # on the wall clock, if only for a moment: all keys may have expired
+        )
 
     async def hold(self, request: HoldRequest) -> Hold:
         try:
@@ -107,7 +110,8 @@ class WatchedLedger(Ledger, _PassedOn):
         before = self.requests.get(self._claims.get(place, ""))
         if before is not None and before.id != request.id:
             aged = request.created_at - before.created_at >= REMEMBERED_SECONDS
-            assert before.id in (self._kept if aged else self._forgotten), "L9: claimed twice"
+            expired = (aged or self.a_day_passed) and before.id in self._kept
+            assert expired or before.id in self._forgotten, "L9: claimed twice"
         if request.id not in self.rows:
             self._claims[place] = request.id
 

@@ -14,7 +14,8 @@ Topologies
 
 Checked after each step: S2 money is conserved and capped (L1-L4, L7, L8, L11, L15: `watched.py`); S6 one
 live lease per job, in order, and S7 the queue's bounds (Q1-Q3, Q5, Q6: `watched_queue.py`); limits
-(A2: `watched_admission.py`); an engine is never given more than it can run (E9). At the end: S1 each held
+(A2: `watched_admission.py`); an engine is never given more than it can run (E9); every token that
+it counts is accounted for. At the end: S1 each held
 call has one outcome; S3 no hold outlives its dead owner; S4 completed calls are billed what was streamed,
 all others by L8; S5 engines got each call's own prompt; S8 everything is empty, every permit settled (A4);
 P3 who was told of a failure of ours pays nothing.
@@ -33,8 +34,8 @@ from enum import StrEnum
 from forebay.admission.memory import MemoryAdmission
 from forebay.catalog.settings import SCRIPTED, LaneFactors, price_terms
 from forebay.catalog.static import StaticCatalog
-from forebay.core.call import Call, Message, SamplingWish
-from forebay.core.delta import FinishReason
+from forebay.core.call import Call, Idempotency, Message, SamplingWish
+from forebay.core.delta import EngineTally, FinishReason
 from forebay.core.errors import ForebayError, StoreUnavailable
 from forebay.core.event import Finished
 from forebay.core.hold import Account
@@ -50,10 +51,11 @@ from forebay.ledger.memory import MemoryLedger
 from forebay.observe import Metrics
 from forebay.pipeline.interactive import InteractivePipeline
 from forebay.pipeline.keeper import Keeper
+from forebay.pipeline.kept import IdempotencySettings
 from forebay.pipeline.report import Reporter
 from forebay.pipeline.resolve import Resolver
 from forebay.pipeline.rooms import Rooms
-from forebay.pipeline.worker import Worker
+from forebay.pipeline.worker import Received, Worker
 from forebay.queue.memory import MemoryQueue
 from forebay.scheduler import Policy
 from forebay.stream.memory import MemoryStream
@@ -134,15 +136,14 @@ class World:
         self.catalog = StaticCatalog([MODEL], prices)
         self.seen: list[Seen] = []
         self.engines: dict[str, ScriptedEngine] = {}
+        self.workers: dict[str, Worker] = {}
         self.gateways: dict[str, InteractivePipeline] = {}
         self.alive: list[str] = []
         self.frozen: set[str] = set()
         self._serial = 0
         self._permits_lost = False
         self._rush = self.random.random() < 0.3
-        self._plans = self.scenario.plans or [
-            self._plan(n) for n in range(90 if self._rush else 30)
-        ]
+        self._plans = self.scenario.plans or self._random_plans(90 if self._rush else 30)
         self._principals = [self._principal(number) for number in range(3)]
 
     # -- what will happen ---------------------------------------------------------------------
@@ -160,6 +161,24 @@ class World:
         )
         limits = self.scenario.limits
         return Principal(scopes, weight=number + 1, lanes=frozenset(Lane), key_limits=limits)
+
+    def _random_plans(self, calls: int) -> list[Plan]:
+        """So many calls; one in six has an idempotency key and is sent twice or three times."""
+        plans: list[Plan] = []
+        for number in range(calls):
+            plan = self._plan(number)
+            if self.random.random() < 1 / 6:
+                plan = replace(plan, key=f"key-{number}")
+                for again in range(self.random.randint(1, 2)):
+                    later = (
+                        plan.at + self.random.choice((0.0, 0.5, 5.0, 40.0)) * self.random.random()
+                    )
+                    leaves = plan.leaves_after_tokens if self.random.random() < 0.5 else None
+                    plans.append(
+                        replace(plan, id=f"{plan.id}r{again}", at=later, leaves_after_tokens=leaves)
+                    )
+            plans.append(plan)
+        return plans
 
     def _plan(self, number: int) -> Plan:
         chance = self.random.random
@@ -192,7 +211,9 @@ class World:
         return f"{kind}{self._serial}"
 
     def _start_gateway(self, fabric: Fabric, process: str) -> None:
-        pipeline = InteractivePipeline(fabric.rooms(self), process=process)
+        idempotency = IdempotencySettings(detach_seconds=10.0)
+        rooms = fabric.rooms(self)
+        pipeline = InteractivePipeline(rooms, process=process, idempotency=idempotency)
         self.gateways[process] = pipeline
         self.loop.start(process, pipeline.beat_forever())
         self.loop.start(process, pipeline.be_present_forever())
@@ -201,6 +222,7 @@ class World:
         engine = ScriptedEngine(ENGINE, self.scenario.script, clock=self.clock)
         self.engines[process] = engine
         worker = Worker(fabric.rooms(self), engine, name=process, pool=MODEL.id, policy=Policy())
+        self.workers[process] = worker
 
         async def life() -> None:
             await engine.start()
@@ -264,6 +286,7 @@ class World:
                 logprobs=plan.logprobs,
                 json_schema=plan.json_schema,
             ),
+            idempotency=Idempotency(plan.key, bytes(32)) if plan.key else None,
         )
         try:
             await pipeline.knock(principal)
@@ -306,6 +329,7 @@ class World:
                 continue
             self.kill(victim)
             self.clock.offset += self.random.choice((0.0, 0.0, 86_400.0, -86_400.0))
+            self.ledger.a_day_passed |= self.clock.offset > 0
             await asyncio.sleep(self.random.uniform(0, 8))
             self._start(victim.rstrip("0123456789"))
 
@@ -352,8 +376,15 @@ class World:
         for process in self.alive:
             if (engine := self.engines.get(process)) is not None:
                 assert engine.signals().waiting == 0, "late binding: the engine's line is not empty"
+                self._check_tokens(engine.tally(), self.workers[process].received())
         if self.scenario.watch is not None:
             self.scenario.watch(self)
+
+    @staticmethod
+    def _check_tokens(tally: EngineTally, received: Received) -> None:
+        """By the engine's own count, every token is with a call, on its way or known to be lost."""
+        found = received.tokens + received.ignored + tally.discarded + tally.queued
+        assert tally.made == found, f"tokens: {tally.made} were made, {found} are accounted for"
 
     def _replay(self) -> str:
         """How to see it again; a run with plans of its own is its test's."""
@@ -397,17 +428,17 @@ class World:
 
     def _judge(self, seen: Seen) -> None:
         """S1 and S4: what one client saw, what it was billed, what engines made."""
-        row = self.ledger.rows.get(seen.plan.id)
+        row = self.ledger.rows.get(seen.call_id)
         assert seen.terminals <= 1, "T2"
         prompt = peek(self.tokens.render(MODEL.id, [Message("user", seen.plan.prompt)])).ids
-        for made in self.requests(seen.plan.id):
+        for made in self.requests(seen.call_id):
             assert made.prompt_ids[: len(prompt)] == prompt, "S5: another call's prompt"
         if row is None:
             nothing = seen.refused is not None or seen.left or self._gateway_died(seen)
             assert nothing, f"S1: {seen.plan.id} has no outcome"
             return
         billed = row.usage.output_tokens if row.amount_nanos else 0
-        assert billed <= self._made(seen.plan.id), "L8: billed more than was made"
+        assert billed <= self._made(seen.call_id), "L8: billed more than was made"
         # A gateway that was stopped for seconds counts as dead: what it had read may be charged.
         if (seen.failed or seen.refused) and seen.gateway not in self.frozen:
             assert row.amount_nanos == 0, f"P3: {seen.plan.id} failed and was charged"
@@ -421,7 +452,8 @@ class World:
 
     def _judge_finished(self, seen: Seen, row: UsageRow, finished: Finished) -> None:
         assert row.outcome is Outcome.COMPLETED, "S1"
-        assert finished.amount_nanos == row.amount_nanos
+        replayed = seen.admitted is not None and seen.admitted.replayed
+        assert finished.amount_nanos == (0 if replayed else row.amount_nanos), "a replay is free"
         assert seen.tokens == row.usage.output_tokens == finished.usage.output_tokens, "S4"
         prompt = peek(self.tokens.render(MODEL.id, [Message("user", seen.plan.prompt)]))
         undisturbed = Performance(prompt.ids, json_schema=seen.plan.json_schema)

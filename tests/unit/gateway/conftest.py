@@ -18,7 +18,7 @@ from forebay.core.call import Call, Route
 from forebay.core.delta import FinishReason
 from forebay.core.errors import InvalidKey
 from forebay.core.event import Admitted, CallEvent, Delta, Finished, Started
-from forebay.core.job import Lane, Sampling
+from forebay.core.job import Lane
 from forebay.core.principal import Principal, Scopes
 from forebay.core.usage import Usage
 from forebay.gateway import GatewaySettings, Readiness, Services
@@ -31,17 +31,6 @@ from forebay.testing.clock import CountingIds, FakeClock
 GOLDEN = Path(__file__).parents[2] / "golden" / "wire"
 SECRET = "fbk_live_test"
 PRINCIPAL = Principal(Scopes("org_1", "project_1", "key_1"), weight=1, lanes=frozenset(Lane))
-ROUTE = Route(
-    model="tiny-1",
-    pool="tiny-1",
-    lane=Lane.INTERACTIVE,
-    price_version=1,
-    context_tokens=100,
-    ceiling_tokens=20,
-    asked=True,
-    sampling=Sampling(),
-    fingerprint="fp_0123456789ab",
-)
 HELLO = {"model": "tiny", "messages": [{"role": "user", "content": "Hello"}]}
 
 
@@ -77,7 +66,7 @@ class FakePipeline:
         try:
             for item in self.script:
                 if not isinstance(item, BaseException | asyncio.Event | float):
-                    bunch.append(item)
+                    bunch.append(_of(call, item))
                     continue
                 if bunch:
                     yield bunch
@@ -93,6 +82,13 @@ class FakePipeline:
             raise
         finally:
             self.left.set()
+
+
+def _of(call: Call, event: CallEvent) -> CallEvent:
+    """The event as this call's own, unless it is a replay of another's."""
+    if isinstance(event, Admitted) and not event.replayed:
+        return replace(event, call_id=call.id)
+    return event
 
 
 class FakeCatalog(Catalog):
@@ -120,9 +116,13 @@ class FakeTenancy:
         return PRINCIPAL
 
 
+def admitted(lane: Lane = Lane.INTERACTIVE) -> Admitted:
+    return Admitted("req_0", FakeClock().now(), "tiny-1", lane, "fp_0123456789ab", 5)
+
+
 def script(*texts: str, lane: Lane = Lane.INTERACTIVE, **finish: Any) -> list[CallEvent]:
     """A call that answers with these deltas, one token each."""
-    events: list[CallEvent] = [Admitted(replace(ROUTE, lane=lane), 5), Started(1, 1, 3)]
+    events: list[CallEvent] = [admitted(lane), Started(1, 1, 3)]
     events += [Delta(i + 2, 1, 0, (i,), text) for i, text in enumerate(texts)]
     return [*events, finished(len(texts) + 2, len(texts), **finish)]
 
@@ -366,7 +366,7 @@ def events() -> Any:
     """The event builders."""
 
     class Events:
-        admitted = staticmethod(lambda lane=Lane.INTERACTIVE: script(lane=lane)[0])
+        admitted = staticmethod(admitted)
         delta = staticmethod(lambda sequence, text: Delta(sequence, 1, 0, (sequence,), text))
         finished = staticmethod(finished)
         script = staticmethod(script)

@@ -16,7 +16,6 @@ def test_the_reference_page_says_what_happens_to_too_large_a_maximum_and_to_head
     page = " ".join(markdown().split())
     assert "is lowered to that, not refused" in page
     assert "the `finish_reason` `length`" in page
-    assert "`Idempotency-Key` is too" in page
 
 
 def test_the_reference_page_is_the_tables():

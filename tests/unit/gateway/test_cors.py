@@ -143,7 +143,7 @@ def test_every_header_of_ours_that_the_documentation_names_may_be_read():
     table = HTTP.read_text().partition("## Headers of an answer")[2].partition("\n## ")[0]
     rows = "\n".join(re.findall(r"^\|([^|]*)\|", table, re.MULTILINE))
     named = set(re.findall(r"`([a-z0-9-]+)", rows))
-    ours = {name for name in named if name.startswith(("x-", "retry-"))}
+    ours = {name for name in named if name.startswith(("x-", "retry-", "idempotency-hit"))}
     assert ours == set(EXPOSED)
 
 

@@ -21,9 +21,10 @@ from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy.exc import IntegrityError
 
+from forebay.alerts import sql as alerts
 from forebay.core.errors import StoreUnavailable
 from forebay.migrations import Database, DatabaseRefused, open_database, upgrade
-from forebay.tenancy.sql_tables import METADATA
+from forebay.tenancy import sql_tables as tenancy
 
 ROOT = Path(__file__).parents[3]
 
@@ -86,7 +87,8 @@ async def test_opening_again_changes_nothing_and_loses_nothing(path: Path) -> No
 
 async def test_the_rooms_tables_are_what_the_migrations_make(database: Database) -> None:
     def differences(connection: sa.Connection) -> list[object]:
-        return list(compare_metadata(MigrationContext.configure(connection), METADATA))
+        tables = [tenancy.METADATA, alerts.METADATA]
+        return list(compare_metadata(MigrationContext.configure(connection), tables))
 
     assert await database.run(differences) == []
 

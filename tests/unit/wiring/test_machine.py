@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from forebay.system import Tasks
-from forebay.wiring import Farewell, Stop, _run_until
+from forebay.wiring.machine import Farewell, Stop, _run_until
 
 
 class Pipeline:

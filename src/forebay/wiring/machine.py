@@ -1,4 +1,4 @@
-"""The only file that chooses implementations: it builds the object graph of one machine by hand.
+"""Builds the object graph of one machine by hand, and runs it.
 
     open_desk   the stores, for commands while no server runs
     serve       everything: stores, engines, workers, gateway, until it is told to stop
@@ -6,7 +6,8 @@
 One process owns a data directory: it holds the lock on `lock` for as long as it lives, so that
 nothing else opens its stores (and so that, at start, every earlier process is known to be dead).
 
-Not here: what is said on a terminal (`forebay.cli`), what a setting means (`forebay.config`).
+Not here: models and engines (`models.py`), the roles that run (`plant.py`), what is said on a terminal
+(`forebay.cli`), what a setting means (`forebay.config`).
 """
 
 from __future__ import annotations
@@ -17,41 +18,27 @@ import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from forebay import __version__
 from forebay.admission.memory import MemoryAdmission
-from forebay.catalog import FetchSettings, ModelSettings, describe, price_terms
-from forebay.catalog.download import Progress
-from forebay.catalog.fetch import Weights, fetch, find
-from forebay.catalog.static import StaticCatalog
+from forebay.catalog import ModelSettings, price_terms
 from forebay.config import Settings
-from forebay.core.money import Price
 from forebay.engine.process import ChildEngine
-from forebay.engine.settings import EngineSettings
 from forebay.gateway.app import build_admin, build_public
 from forebay.gateway.control import ControlServer
 from forebay.gateway.serve import Listener, bind, with_address
-from forebay.gateway.services import Readiness, Services
 from forebay.ledger.sqlite import SqliteLedger
 from forebay.migrations import open_database
 from forebay.observe import Metrics, get_logger
-from forebay.pipeline.activity import Activity
 from forebay.pipeline.administration import Administration
 from forebay.pipeline.desk import Desk
 from forebay.pipeline.first_keys import cli_key, first_key
-from forebay.pipeline.gauges import gauge_forever
-from forebay.pipeline.interactive import InteractivePipeline
-from forebay.pipeline.keeper import Keeper
 from forebay.pipeline.report import Reporter
 from forebay.pipeline.resolve import Resolver
 from forebay.pipeline.rooms import Rooms
-from forebay.pipeline.worker import Worker
 from forebay.queue.memory import MemoryQueue
-from forebay.scheduler import Policy
 from forebay.stream.memory import MemoryStream
 from forebay.system import (
     SystemClock,
@@ -64,10 +51,11 @@ from forebay.tenancy import open_pepper, plans_by_name
 from forebay.tenancy.sql import SqlTenancy
 from forebay.tenancy.sql_admin_keys import SqlAdminKeys
 from forebay.tenancy.sql_records import SqlAlerts, SqlJournal
-from forebay.tokens.convert import convert
 from forebay.tokens.hf import HuggingFaceTokens
 from forebay.tokens.model import ModelTokens
-from forebay.tokens.scripted import scripted_tokens
+from forebay.wiring.ground import Ground, Ready, Watcher
+from forebay.wiring.models import catalog_of, describe_models, engine_of, tokens_of, weights_of
+from forebay.wiring.plant import Plant
 
 _log = get_logger("forebay")
 # For answers that are broken off to say their last words.
@@ -76,16 +64,6 @@ BREAK_OFF_SECONDS = 3.0
 
 class DirectoryBusy(Exception):
     """Another process owns the data directory; the message says which."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """What `serve` has to say once calls are accepted. `api_key` only when it was made now."""
-
-    base_url: str
-    admin_url: str
-    api_key: str | None
-    models: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,36 +76,12 @@ class Farewell:
     broken_off: int
 
 
-class Watcher(Protocol):
-    """Whoever wants to know how the start goes (a terminal)."""
-
-    def fetching(self, model: str, progress: Progress) -> None: ...
-    def starting(self, model: str) -> None: ...
-    def ready(self, ready: Ready) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Stop:
     """The first signal sets `graceful`, the second `now`."""
 
     graceful: asyncio.Event
     now: asyncio.Event
-
-
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """What stands before anything runs: the open stores, the clock, ids, task creation, metrics."""
-
-    ledger: SqliteLedger
-    tenancy: SqlTenancy
-    admin_keys: SqlAdminKeys
-    journal: SqlJournal
-    alerts: SqlAlerts
-    prices: Sequence[Price]
-    clock: SystemClock
-    ids: SystemIds
-    spawn: Tasks
-    metrics: Metrics
 
 
 @asynccontextmanager
@@ -178,6 +132,7 @@ async def serve(settings: Settings, *, watcher: Watcher, stop: Stop) -> Farewell
         api_key = await first_key(administration)
         watcher.ready(Ready(listeners[0].base_url, listeners[1].base_url, api_key, names))
         farewell = await _run_until(stop, plant, listeners)
+        await plant.meters.close_windows()
         return replace(farewell, open_holds=await _open_holds(ground))
 
 
@@ -211,100 +166,9 @@ async def _run_until(stop: Stop, plant: Plant, listeners: Sequence[Listener]) ->
 
 async def _drain(plant: Plant, listeners: Sequence[Listener]) -> None:
     await asyncio.gather(*(listener.stop() for listener in listeners))
+    await plant.pipeline.kept.drain()
     for worker in plant.workers:
         await worker.drain()
-
-
-class Plant:
-    """Engines, workers, gateway and keeper of one process, and the tasks that drive them."""
-
-    def __init__(self, settings: Settings, ground: Ground, rooms: Rooms) -> None:
-        self.rooms = rooms
-        self.metrics = ground.metrics
-        self.spawn = rooms.spawn
-        self.pipeline = InteractivePipeline(rooms, process=ground.ids.new("gw"))
-        self.keeper = Keeper(rooms)
-        self.engines: list[ChildEngine] = []
-        self.workers: list[Worker] = []
-        self.roles: list[asyncio.Task[Any]] = []
-        self.stopping = False
-        self.urls: tuple[str, ...] = ()  # of the API and of metrics, once both listen
-        self._models = [model.id for model in settings.models]
-        self.activity = Activity(rooms, self.pipeline, self._models)
-        self._ids = ground.ids
-
-    def add(self, model: ModelSettings, engine: ChildEngine) -> None:
-        """One pool: an engine and its worker."""
-        name = self._ids.new("worker")
-        self.engines.append(engine)
-        self.workers.append(Worker(self.rooms, engine, name=name, pool=model.id, policy=Policy()))
-
-    def start(self) -> None:
-        """Start every role; one that ends by itself ends the server."""
-        roles = [
-            *((worker.run(), "worker") for worker in self.workers),
-            (self.pipeline.beat_forever(), "beat"),
-            (self.pipeline.be_present_forever(), "presence"),
-            (self.keeper.run(), "keeper"),
-            (self.activity.sample_forever(), "activity"),
-            (
-                gauge_forever(self.rooms, dict(zip(self._models, self.engines, strict=True))),
-                "gauges",
-            ),
-        ]
-        self.roles = [self.spawn(coroutine, name=name) for coroutine, name in roles]
-
-    @property
-    def open_calls(self) -> int:
-        """Calls being answered now."""
-        return self.pipeline.open_calls
-
-    def services(self, settings: Settings) -> Services:
-        """What the gateway needs."""
-        return Services(
-            pipeline=self.pipeline,
-            catalog=self.rooms.catalog,
-            tenancy=self.rooms.tenancy,
-            metrics=self.metrics,
-            ids=self._ids,
-            clock=self.rooms.clock,
-            spawn=self.spawn,
-            health=self.health,
-        )
-
-    def health(self) -> Readiness:
-        """Ready while every engine serves and nobody said stop."""
-        reasons = [
-            f"The engine of {model} is {engine.state()}."
-            for model, engine in zip(self._models, self.engines, strict=True)
-            if engine.state() != "ready"
-        ]
-        if self.stopping:
-            reasons.append("The server is shutting down.")
-        return Readiness(tuple(reasons))
-
-    async def status(self) -> dict[str, Any]:
-        """For `forebay doctor`."""
-        return {
-            "version": __version__,
-            "pid": os.getpid(),
-            "urls": self.urls,
-            "open_calls": self.open_calls,
-            "engines": [
-                {
-                    "model": model,
-                    "state": engine.state(),
-                    "pid": engine.pid,
-                    "restarts": engine.restarts,
-                    "running": engine.signals().running,
-                }
-                for model, engine in zip(self._models, self.engines, strict=True)
-            ],
-            "waiting": await self.activity.waiting(),
-        }
-
-
-# -- building -----------------------------------------------------------------------------------------
 
 
 async def _open_ground(settings: Settings, stack: AsyncExitStack) -> Ground:
@@ -314,7 +178,8 @@ async def _open_ground(settings: Settings, stack: AsyncExitStack) -> Ground:
     pepper = open_pepper(directory / "pepper", ids)
     database = await asyncio.to_thread(open_database, directory / "forebay.db")
     stack.callback(database.close)
-    ledger = await SqliteLedger.open(directory / "ledger.db", clock)
+    kept_bytes = settings.idempotency.kept_bytes
+    ledger = await SqliteLedger.open(directory / "ledger.db", clock, answers_bytes=kept_bytes)
     stack.push_async_callback(ledger.close)
     plans = plans_by_name(settings.plans)
     tenancy = SqlTenancy(database, clock=clock, ids=ids, plans=plans, pepper=pepper)
@@ -360,19 +225,19 @@ async def _build_plant(
     tokens: dict[str, ModelTokens] = {}
     engines: list[tuple[ModelSettings, ChildEngine]] = []
     for model in settings.models:
-        weights = await _weights(settings, model, watcher)
+        weights = await weights_of(settings, model, watcher)
         watcher.starting(model.id)
-        engine = _engine(settings, model, weights, ground, alone=len(organisations) <= 1)
+        engine = engine_of(settings, model, weights, ground, alone=len(organisations) <= 1)
         stack.push_async_callback(engine.close)
         _, tokens[model.id] = await asyncio.gather(
-            engine.start(), asyncio.to_thread(_tokens, model, weights, ground.ids)
+            engine.start(), asyncio.to_thread(tokens_of, model, weights, ground.ids)
         )
         engines.append((model, engine))
     reporter = Reporter(ground.metrics)
     rooms = Rooms(
         tenancy=ground.tenancy,
         admission=MemoryAdmission(settings.admission, ground.clock, ground.ids),
-        catalog=_catalog(settings, ground),
+        catalog=catalog_of(settings, ground),
         tokens=HuggingFaceTokens(tokens, settings.tokens),
         ledger=ground.ledger,
         queue=MemoryQueue(settings.queue, ground.clock),
@@ -386,70 +251,6 @@ async def _build_plant(
     for model, engine in engines:
         plant.add(model, engine)
     return plant
-
-
-def fetch_settings(settings: Settings) -> FetchSettings:
-    """Where weights are kept and how they are brought."""
-    return FetchSettings(settings.cache_dir, settings.pip_arguments)
-
-
-async def _weights(settings: Settings, model: ModelSettings, watcher: Watcher) -> Weights | None:
-    if model.source is None:
-        return None
-    found = find(model.source, fetch_settings(settings))
-    if found is not None:
-        return found
-    report = partial(watcher.fetching, model.id)
-    return await fetch(model.source, fetch_settings(settings), report)
-
-
-def _tokens(model: ModelSettings, weights: Weights | None, ids: SystemIds) -> ModelTokens:
-    """Runs in a thread: the first time it converts the tokenizer that the weights bring."""
-    if weights is None:
-        return scripted_tokens(ids, context_tokens=model.context_tokens)
-    convert(weights.path, weights.derived)
-    return ModelTokens.load(
-        weights.derived,
-        ids=ids,
-        context_tokens=model.context_tokens,
-        chat_template=model.chat_template,
-    )
-
-
-def _engine(
-    settings: Settings,
-    model: ModelSettings,
-    weights: Weights | None,
-    ground: Ground,
-    *,
-    alone: bool,
-) -> ChildEngine:
-    """E6: with more than one organisation an automatic prefix cache starts switched off."""
-    shared = model.prefix_cache == "shared" or (model.prefix_cache == "auto" and alone)
-    engine = EngineSettings(
-        max_sequences=model.max_sequences,
-        kv_tokens=model.kv_tokens,
-        max_batched_tokens=model.max_batched_tokens,
-        context_tokens=model.context_tokens,
-        prefix_cache=model.prefix_cache if shared else "off",
-        start_timeout_seconds=settings.engine_start_timeout_seconds,
-        step_timeout_seconds=settings.engine_step_timeout_seconds,
-    )
-    scripted = settings.scripted if model.engine == "scripted" else None
-    path = "" if weights is None else str(weights.path)
-    return ChildEngine(
-        engine,
-        weights=path,
-        scripted=scripted,
-        ids=ground.ids,
-        spawn=ground.spawn,
-        stepped=ground.metrics.engine_step.labels(model.id).observe,
-    )
-
-
-def _catalog(settings: Settings, ground: Ground) -> StaticCatalog:
-    versions = {"openvino": version("openvino-genai"), "scripted": __version__}
-    return StaticCatalog(settings.models, ground.prices, engine_versions=versions)
 
 
 def _administration(settings: Settings, ground: Ground, plant: Plant | None) -> Administration:
@@ -470,15 +271,6 @@ def _administration(settings: Settings, ground: Ground, plant: Plant | None) -> 
             ids=ground.ids,
         )
     )
-
-
-def describe_models(settings: Settings, prices: Sequence[Price]) -> list[dict[str, Any]]:
-    """The catalogue as `forebay models list` shows it."""
-
-    def is_here(model: ModelSettings) -> bool:
-        return model.source is None or find(model.source, fetch_settings(settings)) is not None
-
-    return describe(settings.models, prices, is_here)
 
 
 async def _open_holds(ground: Ground) -> int:

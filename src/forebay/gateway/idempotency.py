@@ -1,0 +1,48 @@
+"""The header `Idempotency-Key`: which request this is, so that sent twice it is run once.
+
+The key belongs to the organisation. It stands for one request: what is asked, at which endpoint, as
+JSON means it (the order of keys and white space do not matter).
+
+Not here: what becomes of a call that has one (`forebay.pipeline.kept`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from forebay.core.call import Idempotency
+from forebay.core.errors import InvalidRequest
+
+HEADER = b"idempotency-key"
+REPLAYED = (b"idempotency-hit", b"true")
+MAX_KEY_CHARACTERS = 255
+
+_PRINTABLE = re.compile(rb"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+
+
+def idempotency(
+    headers: Sequence[tuple[bytes, bytes]], path: str, body: Mapping[str, Any]
+) -> Idempotency | None:
+    """The key and what it stands for; None without the header. Raises InvalidRequest."""
+    found = [value for name, value in headers if name == HEADER]
+    if not found:
+        return None
+    if len(found) > 1:
+        raise _refused(f"The request has {len(found)} Idempotency-Key headers. Send one.")
+    key = found[0].strip()
+    if len(key) > MAX_KEY_CHARACTERS or not _PRINTABLE.fullmatch(key):
+        raise _refused(
+            f"The Idempotency-Key has {len(key)} characters; it must be 1 to {MAX_KEY_CHARACTERS} "
+            "printable ASCII characters, such as a UUID that is new for every request."
+        )
+    asked = msgspec.json.encode((path, body), order="sorted")
+    return Idempotency(key.decode("ascii"), hashlib.sha256(asked).digest())
+
+
+def _refused(message: str) -> InvalidRequest:
+    return InvalidRequest(message, param="Idempotency-Key")
