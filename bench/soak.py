@@ -155,7 +155,8 @@ def soak(running: Running, seconds: float) -> dict[str, Any]:
     for name, process in it.processes.items():
         settled = process.rss[int(len(process.rss) * SETTLED) :]
         figures[f"{name}_slope_kib_a_minute"] = round(slope_kib_a_minute(settled), 1)
-        figures[f"{name}_rss_mib"] = [round(process.rss[at][1] / 2**20, 1) for at in (0, -1)]
+        tenths = process.rss[:: max(1, len(process.rss) // 10)]
+        figures[f"{name}_rss_mib"] = [round(size / 2**20, 1) for _, size in tenths]
     figures["left"] = {name: max(0, after[name] - before[name]) for name in after}
     return figures
 

@@ -1,7 +1,8 @@
 """`kill -9` at random moments, under load and while it starts, over and over on one data directory.
 
 After each kill both files are sound, and the books are audited from outside. After each restart no
-hold of an earlier process is left. In the end, per call: who saw the end of an answer finds it
+hold of an earlier process is left, and the server's own `audit verify` and `reconcile` find nothing.
+In the end, per call: who saw the end of an answer finds it
 charged (L13); whoever was charged got it from the engine (L8, by the engine's own log); a call that
 was not streamed and did not end is free; nothing is resolved twice or never (L4).
 
@@ -82,9 +83,12 @@ async def make_keys(world: World, server: Server) -> None:
 
 
 async def nothing_is_left_of_the_dead(server: Server) -> None:
-    """No hold is older than the sweep: at the start of a server all that are left are swept."""
+    """No hold is older than the sweep: at the start of a server all that are left are swept. Its
+    own audit finds what ours finds of the files: nothing."""
     for row in await server.ask("keys.list"):
         assert (row["open_calls"], row["pending_usd"]) == (0, "0.00"), row
+    assert (await server.ask("audit.verify"))["first_break"] is None
+    assert (await server.ask("reconcile"))["differences"] == []
 
 
 async def load_until_killed(world: World, server: Server, seconds: float) -> None:
@@ -169,6 +173,9 @@ async def test_no_kill_at_any_moment_falsifies_the_books(
         assert found.faults == []
     with world.start() as server:
         await nothing_is_left_of_the_dead(server)
+        for command in (("audit", "verify"), ("reconcile",)):
+            done = server.command(*command)
+            assert done.returncode == 0, done.stderr
         assert server.stop() == 0
     found = books.audit(world.data_dir)
     assert (found.faults, found.holds) == ([], [])
