@@ -31,6 +31,7 @@ import msgspec
 from forebay.core.errors import ForebayError, InternalError, InvalidRequest, Signal
 from forebay.gateway.errors import refusal
 from forebay.gateway.report import report_unhandled
+from forebay.pipeline.bookkeeping import Bookkeeping
 
 MAX_LINE_BYTES = 1024 * 1024
 # Usage reports are the largest answers: a few hundred bytes per row.
@@ -66,6 +67,8 @@ class Administration(Protocol):
     def status(self) -> Method: ...
     @property
     def activity(self) -> Method: ...
+    @property
+    def bookkeeping(self) -> Bookkeeping: ...
 
 
 class ControlFailed(Exception):
@@ -232,6 +235,7 @@ def _decode(line: bytes) -> _Request:
 
 def verbs(administration: Administration) -> dict[str, Callable[[dict[str, Any]], Awaitable[Any]]]:
     """The table of verbs, each taking plain data; the command line uses it when no server runs."""
+    books = administration.bookkeeping
     table: dict[str, Method] = {
         "keys.create": administration.create_key,
         "keys.list": administration.list_keys,
@@ -243,6 +247,11 @@ def verbs(administration: Administration) -> dict[str, Callable[[dict[str, Any]]
         "models": administration.models,
         "status": administration.status,
         "activity": administration.activity,
+        "audit.verify": books.verify,
+        "reconcile": books.reconcile,
+        "usage.outbox": books.outbox,
+        "ledger.archivable": books.archivable,
+        "ledger.drop": books.drop,
     }
     return {verb: _typed(verb, method) for verb, method in table.items()}
 

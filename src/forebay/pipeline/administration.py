@@ -19,7 +19,8 @@ from forebay.core.job import Lane
 from forebay.core.money import format_usd, nanos_from_usd
 from forebay.core.usage import UsageRow
 from forebay.engine import Engine
-from forebay.ledger import Books, Ledger
+from forebay.ledger import Books, Ledger, Records
+from forebay.pipeline.bookkeeping import Bookkeeping
 from forebay.tenancy import KeyInfo, KeySpec, ProjectInfo, Tenancy, make_key
 
 DEFAULT = "default"
@@ -55,6 +56,7 @@ class Desk:
     tenancy: Tenancy
     ledger: Ledger
     books: Books
+    records: Records
     engines: Sequence[Engine]
     models: Callable[[], list[dict[str, Any]]]
     status: Callable[[], Awaitable[dict[str, Any]]]
@@ -68,6 +70,7 @@ class Administration:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        self.bookkeeping = Bookkeeping(desk.records, desk.clock)
 
     async def create_key(self, request: KeyRequest) -> dict[str, Any]:
         """Make a key; the secret is in the answer and nowhere else afterwards.

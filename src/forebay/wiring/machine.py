@@ -251,6 +251,7 @@ def _administration(settings: Settings, ground: Ground, plant: Plant | None) -> 
             tenancy=ground.tenancy,
             ledger=ground.ledger,
             books=ground.ledger,
+            records=ground.ledger.records,
             engines=plant.engines if plant else (),
             models=lambda: describe_models(settings, ground.prices),
             status=plant.status if plant else _no_server,

@@ -13,6 +13,9 @@ import pytest
 from forebay.core.errors import InternalError, InvalidRequest
 from forebay.gateway import control
 from forebay.gateway.control import ControlFailed, ControlServer, call
+from forebay.ledger.memory import MemoryLedger
+from forebay.pipeline.bookkeeping import Bookkeeping
+from forebay.testing.clock import FakeClock
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,8 @@ class KeyRequest:
 
 class FakeAdministration:
     """Annotated like the real one, so that plain data can be converted."""
+
+    bookkeeping = Bookkeeping(MemoryLedger(FakeClock()).records, FakeClock())
 
     async def create_key(self, request: KeyRequest) -> dict[str, Any]:
         return {"name": request.name, "models": request.models}

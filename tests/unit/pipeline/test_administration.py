@@ -48,6 +48,7 @@ def desk(clock: FakeClock) -> Desk:
         tenancy=tenancy,
         ledger=ledger,
         books=ledger,
+        records=ledger.records,
         engines=(),
         models=lambda: MODELS,
         status=status,
