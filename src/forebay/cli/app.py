@@ -12,7 +12,20 @@ import typer
 from typer.core import TyperGroup
 
 from forebay import __version__
-from forebay.cli import budgets, chat, demo, doctor, keys, models, top, up, usage
+from forebay.cli import (
+    audit,
+    budgets,
+    chat,
+    demo,
+    doctor,
+    keys,
+    ledger,
+    models,
+    reconcile,
+    top,
+    up,
+    usage,
+)
 from forebay.cli.failure import explain
 from forebay.core.wording import plain
 
@@ -49,7 +62,10 @@ def build() -> typer.Typer:
     app.command("chat")(chat.chat)
     app.add_typer(keys.build(), name="keys")
     app.add_typer(budgets.build(), name="budgets")
-    app.command("usage")(usage.usage)
+    app.add_typer(usage.build(), name="usage")
+    app.add_typer(audit.build(), name="audit")
+    app.command("reconcile")(reconcile.reconcile)
+    app.add_typer(ledger.build(), name="ledger")
     app.add_typer(models.build(), name="models")
     app.command("top")(top.top)
     app.add_typer(demo.build(), name="demo")

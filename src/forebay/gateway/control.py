@@ -208,6 +208,7 @@ def _decode(line: bytes) -> _Request:
 
 def verbs(administration: Administration) -> dict[str, Callable[[dict[str, Any]], Awaitable[Any]]]:
     """The table of verbs, each taking plain data; the command line uses it when no server runs."""
+    books = administration.bookkeeping
     keys, budgets, reports = administration.keys, administration.budgets, administration.reports
     table: dict[str, Method] = {
         "keys.create": keys.create,
@@ -225,6 +226,11 @@ def verbs(administration: Administration) -> dict[str, Callable[[dict[str, Any]]
         "models": reports.models,
         "status": reports.status,
         "activity": reports.activity,
+        "audit.verify": books.verify,
+        "reconcile": books.reconcile,
+        "usage.outbox": books.outbox,
+        "ledger.archivable": books.archivable,
+        "ledger.drop": books.drop,
     }
     return {verb: _typed(verb, method) for verb, method in table.items()}
 

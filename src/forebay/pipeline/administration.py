@@ -16,6 +16,7 @@ from forebay.pipeline.admin_budgets import Budgets
 from forebay.pipeline.admin_keys import Keys
 from forebay.pipeline.admin_projects import Projects
 from forebay.pipeline.admin_reports import Reports
+from forebay.pipeline.bookkeeping import Bookkeeping
 from forebay.pipeline.desk import OPERATOR, Actor, Desk
 
 
@@ -29,6 +30,7 @@ class Administration:
         self.projects = Projects(desk, actor)
         self.alerts = SpendAlerts(desk, actor)
         self.reports = Reports(desk, actor)
+        self.bookkeeping = Bookkeeping(desk.records, desk.clock)
 
     @property
     def clock(self) -> Clock:

@@ -17,7 +17,7 @@ from forebay.core.clock import Clock, IdSource
 from forebay.core.errors import NotFound
 from forebay.core.hold import Account, Period
 from forebay.engine import Engine
-from forebay.ledger import Books, Ledger
+from forebay.ledger import Books, Ledger, Records
 from forebay.tenancy import (
     AdminKeys,
     Alerts,
@@ -41,6 +41,7 @@ class Desk:
     alerts: Alerts
     ledger: Ledger
     books: Books
+    records: Records
     engines: Sequence[Engine]
     models: Callable[[], list[dict[str, Any]]]
     status: Callable[[], Awaitable[dict[str, Any]]]

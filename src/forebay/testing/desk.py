@@ -40,6 +40,7 @@ def memory_desk(clock: FakeClock, plans: Iterable[PlanSettings] = ()) -> Desk:
         alerts=MemoryAlerts(),
         ledger=ledger,
         books=ledger,
+        records=ledger.records,
         engines=(),
         models=lambda: MODELS,
         status=status,

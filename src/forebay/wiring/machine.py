@@ -263,6 +263,7 @@ def _administration(settings: Settings, ground: Ground, plant: Plant | None) -> 
             alerts=ground.alerts,
             ledger=ground.ledger,
             books=ground.ledger,
+            records=ground.ledger.records,
             engines=plant.engines if plant else (),
             models=lambda: describe_models(settings, ground.prices),
             status=plant.status if plant else _no_server,

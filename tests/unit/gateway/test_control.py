@@ -56,6 +56,7 @@ class FakeAdministration:
         self.keys = Others(Keys())
         self.reports = Others(Reports())
         self.budgets = Others(object())
+        self.bookkeeping = Others(object())
 
 
 class Others:
