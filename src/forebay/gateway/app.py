@@ -21,6 +21,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from forebay.core.clock import IdSource
 from forebay.core.errors import ForebayError, InternalError, MethodNotAllowed, NotFound, Signal
+from forebay.gateway.admin import Endpoint
+from forebay.gateway.admin_operations import ADMIN_OPERATIONS
 from forebay.gateway.answer import Generation
 from forebay.gateway.chat import ChatShape
 from forebay.gateway.compatibility import COMPATIBILITY_PATH
@@ -112,6 +114,11 @@ def build_admin(services: Services, settings: GatewaySettings) -> ASGIApp:
         Route("/livez", Methods(responder, get=Live(responder))),
         Route("/readyz", Methods(responder, get=Ready(services, responder))),
     ]
+    by_path: dict[str, dict[str, ASGIApp]] = {}
+    for operation in ADMIN_OPERATIONS:
+        endpoint = Endpoint(operation, services.administration, settings, responder)
+        by_path.setdefault(operation.path, {})[operation.method.lower()] = endpoint
+    routes += [Route(path, Methods(responder, **methods)) for path, methods in by_path.items()]
     return Front(routes, responder, services.ids, lambda _: _admin_hint(routes))
 
 
@@ -147,10 +154,15 @@ class Methods:
     """
 
     def __init__(
-        self, responder: Responder, *, get: ASGIApp | None = None, post: ASGIApp | None = None
+        self,
+        responder: Responder,
+        *,
+        get: ASGIApp | None = None,
+        post: ASGIApp | None = None,
+        delete: ASGIApp | None = None,
     ) -> None:
         self._responder = responder
-        handlers = {"GET": get, "HEAD": get, "POST": post}
+        handlers = {"GET": get, "HEAD": get, "POST": post, "DELETE": delete}
         self._handlers = {name: handler for name, handler in handlers.items() if handler}
         self.methods = tuple(self._handlers)
         self._allow = [(b"allow", ", ".join((*self.methods, "OPTIONS")).encode())]

@@ -5,15 +5,15 @@ Not here: how rows are summed (`forebay.ledger`), how they are shown (`forebay.c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forebay.core.errors import InvalidRequest
 from forebay.core.hold import UsageQuery
 from forebay.core.money import format_usd
-from forebay.core.usage import UsageRow
+from forebay.core.usage import UsageRow, UsageSlice
 from forebay.pipeline.desk import Section
-from forebay.tenancy import KeyInfo
+from forebay.tenancy import Change, ChangeQuery, KeyInfo
 
 GROUPS = ("key", "project", "organisation", "model", "day")
 DAY_SECONDS = 86_400
@@ -60,6 +60,18 @@ class Reports(Section):
             }
             for total in totals
         ]
+
+    async def slices(
+        self, since: float, until: float, *, width_seconds: int
+    ) -> Sequence[UsageSlice]:
+        """What the actor's organisation used from `since` until before `until`."""
+        query = UsageQuery(organisation_id=self._actor.organisation_id, since=since, until=until)
+        return await self._desk.books.slices(query, width_seconds=width_seconds)
+
+    async def changes(self, **asked: Any) -> Sequence[Change]:
+        """What was changed in the actor's organisation, newest first; see ChangeQuery."""
+        organisation_id = self._actor.organisation_id or ""
+        return await self._desk.journal.changes(ChangeQuery(organisation_id, **asked))
 
     async def _names(self, by: str) -> dict[str, str] | None:
         """What people call the groups, by id; None for groups that have no ids."""
