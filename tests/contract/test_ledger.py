@@ -15,6 +15,7 @@ from forebay.testing.contracts.ledger_books import *  # noqa: F403
 from forebay.testing.contracts.ledger_caps import *  # noqa: F403
 from forebay.testing.contracts.ledger_claims import *  # noqa: F403
 from forebay.testing.contracts.ledger_claims import ANSWERS_BYTES
+from forebay.testing.contracts.ledger_records import *  # noqa: F403
 from forebay.testing.contracts.ledger_sweep import *  # noqa: F403
 
 

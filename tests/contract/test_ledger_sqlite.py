@@ -356,7 +356,7 @@ async def test_a_file_of_a_newer_version_is_left_alone(path: Path, clock: FakeCl
     raw(path, f"PRAGMA user_version = {sqlite_schema.SCHEMA_VERSION + 1}")
     with pytest.raises(StoreUnavailable, match=r"newer Forebay"):
         await SqliteLedger.open(path, clock)
-    raw(path, f"PRAGMA user_version = {sqlite_schema.SCHEMA_VERSION - 1}")
+    raw(path, f"PRAGMA user_version = {sqlite_schema.OLDEST_VERSION - 1}")
     with pytest.raises(StoreUnavailable, match=r"before the first release"):
         await SqliteLedger.open(path, clock)
 
@@ -420,5 +420,5 @@ async def test_money_is_written_with_full_synchronisation_into_strict_tables(
             reader.execute("DELETE FROM hold")
     tables = raw(path, "SELECT name, strict FROM pragma_table_list WHERE schema = 'main'")
     assert {name for name, strict in tables if not strict} <= {"sqlite_schema"}
-    assert len(tables) == 11
+    assert len(tables) == 15
     assert first_break(await ledger.usage(UsageQuery())) is None

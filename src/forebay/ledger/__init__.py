@@ -1,7 +1,7 @@
 """Money: see `contract.py`."""
 
-from forebay.ledger.contract import Books, Ledger
+from forebay.ledger.contract import Books, Ledger, Records
 from forebay.ledger.pricing import amount_nanos
 from forebay.ledger.rules import DEAD_AFTER_SECONDS, REMEMBERED_SECONDS
 
-__all__ = ["DEAD_AFTER_SECONDS", "REMEMBERED_SECONDS", "Books", "Ledger", "amount_nanos"]
+__all__ = ["DEAD_AFTER_SECONDS", "REMEMBERED_SECONDS", "Books", "Ledger", "Records", "amount_nanos"]

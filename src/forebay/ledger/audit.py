@@ -15,12 +15,24 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 import msgspec
 
+from forebay.core.records import Break
 from forebay.core.usage import UsageRow
 
 GENESIS = "0" * 64
+
+
+class Link(NamedTuple):
+    """A place in the chain: a row's sequence and hash."""
+
+    sequence: int
+    hash: str
+
+
+START = Link(0, GENESIS)
 FORMAT = "forebay-resolution-1"  # changes when fields are added, so that old rows keep verifying
 
 _encode = msgspec.json.Encoder().encode
@@ -68,17 +80,39 @@ def seal(row: UsageRow) -> UsageRow:
     return replace(row, hash=link(row.previous_hash, row))
 
 
-def first_break(rows: Iterable[UsageRow], previous_hash: str = GENESIS) -> int | None:
-    """The sequence of the first row that does not follow from the one before; None if all do.
-
-    `rows` go from the oldest to the newest; `previous_hash` belongs to the row before the first.
-    """
-    expected = None
-    for row in rows:
-        follows = expected is None or row.sequence == expected
-        if not follows or row.previous_hash != previous_hash:
-            return row.sequence
-        if row.hash != link(previous_hash, row):
-            return row.sequence
-        previous_hash, expected = row.hash, row.sequence + 1
+def problem(row: UsageRow, before: Link) -> str | None:
+    """What is wrong with a row as the one after `before`; None: it follows."""
+    if row.sequence != before.sequence + 1:
+        return missing(before.sequence + 1, row.sequence - 1)
+    if row.previous_hash != before.hash:
+        return "its link to the row before it is broken: one of the two was changed or moved"
+    if row.hash != link(before.hash, row):
+        return "it was changed: its hash is not that of its content"
     return None
+
+
+def missing(first: int, last: int) -> str:
+    """The sentence for rows that are not there."""
+    if first == last:
+        return f"row {first} is missing"
+    return f"rows {first} to {last} are missing" if first < last else "rows are out of order"
+
+
+def first_break(rows: Iterable[UsageRow], before: Link = START) -> Break | None:
+    """Where rows, from the oldest to the newest, do not follow from `before` and from each other."""
+    for row in rows:
+        if (wrong := problem(row, before)) is not None:
+            return Break(before.sequence + 1, wrong)
+        before = Link(row.sequence, row.hash)
+    return None
+
+
+def end_problem(last: Link, head: Link) -> Break | None:
+    """What is wrong with the newest row as the one that was written last; None: it is that one."""
+    if last == head:
+        return None
+    if last.sequence < head.sequence:
+        return Break(last.sequence + 1, missing(last.sequence + 1, head.sequence))
+    if last.sequence > head.sequence:
+        return Break(head.sequence + 1, "the ledger did not write it: it is newer than the newest")
+    return Break(last.sequence, "it is not the row that was written: its hash is not the head's")

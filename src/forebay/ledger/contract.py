@@ -23,6 +23,7 @@ Invariants
 - L10 Wall-clock jumps change no balance and kill no process: liveness is counters on the keeper's
   monotonic clock.
 - L11 Every amount can be recomputed from its stored price version (`pricing.amount_nanos`).
+- L12 The audit chain verifies: a row that was changed, deleted or moved, also the newest, is found.
 - L13 When `settle` returns, the charge is durable: who saw the end of a call finds it in `usage`.
 - L14 No row read for organisation A belongs to B.
 - L15 The concurrency of a scope is its unresolved holds: an exact, durable integer with its own check.
@@ -46,6 +47,7 @@ from forebay.core.hold import (
     UsageQuery,
 )
 from forebay.core.money import Price, PriceTerms
+from forebay.core.records import EngineWindow, Reconciled, Verified
 from forebay.core.usage import UsageRow, UsageSlice, UsageTotal
 
 
@@ -173,3 +175,39 @@ class Books(ABC):
         A slice begins at a multiple of the width, in Unix seconds. The query's limit is not read:
         its times bound the answer.
         """
+
+class Records(ABC):
+    """The books read back: exported, audited, archived. The same store, beside the calls that go on."""
+
+    @abstractmethod
+    async def outbox(self, after: int, limit: int) -> list[UsageRow]:
+        """Resolved holds with a sequence above `after`, oldest first. Their call id is the event id.
+
+        Sequences count up by one, so a reader that finds a gap was overtaken by `drop`.
+        """
+
+    @abstractmethod
+    async def verify(self) -> Verified:
+        """Walk the audit chain from the newest seal to the newest row (L5, L12)."""
+
+    @abstractmethod
+    async def reconcile(self) -> Reconciled:
+        """Compute every balance, count and amount anew and compare (L1, L3, L11, L15)."""
+
+    @abstractmethod
+    async def drop(self, through_sequence: int, hash: str, *, before: str | None = None) -> int:
+        """Take the rows up to this one, which has this hash, out of the ledger; how many went.
+
+        Their sums stay, and a seal from which the chain goes on. Rows of calls that were created
+        or resolved on the UTC day `before` or later stay (None, and at the latest: two days ago).
+        Raises ValueError for another hash, or if a row up to this one has to stay; StoreUnavailable
+        may leave a part of the rows dropped, and the same call drops the rest.
+        """
+
+    @abstractmethod
+    async def record_window(self, window: EngineWindow) -> None:
+        """Keep one minute of one engine; the same minute and boot again replaces it."""
+
+    @abstractmethod
+    async def windows(self, since: float) -> list[EngineWindow]:
+        """Windows that begin at `since` or later, oldest first."""

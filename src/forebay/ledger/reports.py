@@ -20,8 +20,13 @@ GROUPS = ("key", "project", "organisation", "model", "day")
 
 def check_query(query: UsageQuery) -> None:
     """Raise ValueError for a limit that is none."""
-    if query.limit < 0:
-        raise ValueError(f"a limit of {query.limit} rows is negative")
+    check_limit(query.limit)
+
+
+def check_limit(limit: int) -> None:
+    """Raise ValueError for a limit that is none."""
+    if limit < 0:
+        raise ValueError(f"a limit of {limit} rows is negative")
 
 
 def check_group(by: str) -> None:

@@ -35,6 +35,8 @@ OPEN_RETRY_SECONDS = 1.0  # calls end all the time; a better prediction is not t
 REMEMBERED_SECONDS = 86_400.0  # a claimed key and its answer, from the claim on
 KEPT_ANSWER_BYTES = 256 << 20  # of all answers together; the oldest go first
 FORGOTTEN_PER_SWEEP = 1_000  # expired claims; more wait for the next sweep, invisible
+KEPT_DAYS = 2  # rows of younger calls are never dropped
+SECONDS_PER_DAY = 86_400
 FINGERPRINT_BYTES = 32
 KINDS = ("organisation", "project", "key")  # the order of Scopes
 
@@ -299,6 +301,35 @@ def keeps_answer(bill: Bill, charged: Charge) -> bool:
 def kept_bytes(claim: Claim, answer: bytes) -> int:
     """What a kept answer counts as against the bound of all answers."""
     return len(claim.key.encode()) + len(claim.fingerprint) + len(claim.head) + len(answer)
+
+
+def drop_limit(before: str | None, now: float) -> float:
+    """When the day begins from which on rows stay: `before`, or two days ago at the latest."""
+    newest = day_id(now - KEPT_DAYS * SECONDS_PER_DAY)
+    day = newest if before is None else before
+    try:
+        limit = datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        raise ValueError(f"{day!r} is not a UTC day such as 2026-11-30") from None
+    if limit > datetime.strptime(newest, "%Y-%m-%d").replace(tzinfo=UTC).timestamp():
+        raise ValueError(f"rows of the last {KEPT_DAYS} days stay: before {newest} at the latest")
+    return limit
+
+
+def check_drop_end(sequence: int, hash: str, last: tuple[int, str] | None) -> None:
+    """Raise ValueError unless the last row that goes is the one that the caller has."""
+    if last is None or last[0] != sequence:
+        raise ValueError(f"there is no row {sequence} in the ledger; nothing was dropped")
+    if last[1] != hash:
+        raise ValueError(f"row {sequence} has another hash than {hash}; nothing was dropped")
+
+
+def check_drop_age(young: int | None, limit: float) -> None:
+    """Raise ValueError if a row is too young to go; `young` is the first such."""
+    if young is not None:
+        raise ValueError(
+            f"row {young} was created or resolved on {day_id(limit)} or later; nothing was dropped"
+        )
 
 
 def charge(held: Held, usage: Usage) -> Charge:

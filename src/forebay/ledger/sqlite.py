@@ -41,6 +41,7 @@ from forebay.core.usage import UsageRow, UsageSlice, UsageTotal
 from forebay.ledger import rules, sqlite_reads, sqlite_schema
 from forebay.ledger.contract import Books, Ledger
 from forebay.ledger.sqlite_reader import Reader
+from forebay.ledger.sqlite_records import SqliteRecords
 from forebay.ledger.sqlite_rows import encode_progress
 from forebay.ledger.sqlite_verbs import Verbs
 from forebay.ledger.sqlite_writer import GroupCommit
@@ -65,6 +66,7 @@ class SqliteLedger(Ledger, Books):
         self._reader = reader
         self._auditor = auditor
         self._clock = clock
+        self.records = SqliteRecords(writer, verbs, auditor, clock)
 
     @classmethod
     async def open(
@@ -212,11 +214,20 @@ def _prepare_file(connection: apsw.Connection, path: Path) -> None:
     if found != ["ok"]:
         what = " ".join("; ".join(found).split())
         raise StoreUnavailable(f"{path} is damaged ({what}). {REPAIR}")
-    if connection.pragma("user_version") == 0:
+    version = connection.pragma("user_version")
+    if version != sqlite_schema.SCHEMA_VERSION:
         with connection:
-            connection.execute(sqlite_schema.SCHEMA)
+            for step in _steps(version):
+                connection.execute(step)
             connection.pragma("application_id", sqlite_schema.APPLICATION_ID)
             connection.pragma("user_version", sqlite_schema.SCHEMA_VERSION)
+
+
+def _steps(version: int) -> list[str]:
+    """What makes a file of this version one of ours; 0 is an empty one."""
+    if version == 0:
+        return [sqlite_schema.SCHEMA]
+    return [sqlite_schema.UPGRADES[v] for v in range(version, sqlite_schema.SCHEMA_VERSION)]
 
 
 def _set_up(connection: apsw.Connection, *pragmas: str) -> None:
@@ -233,10 +244,10 @@ def _check_whose(connection: apsw.Connection, path: Path) -> None:
             f"{path} was written by a newer Forebay (schema {version}; this one knows "
             f"{sqlite_schema.SCHEMA_VERSION}). Upgrade Forebay."
         )
-    if 0 < version < sqlite_schema.SCHEMA_VERSION:
+    if 0 < version < sqlite_schema.OLDEST_VERSION:
         raise StoreUnavailable(
-            f"{path} has schema {version}, from before the first release; this Forebay writes "
-            f"{sqlite_schema.SCHEMA_VERSION}. Name another data directory, or delete this one."
+            f"{path} has schema {version}, from before the first release; this Forebay reads "
+            f"{sqlite_schema.OLDEST_VERSION} and newer. Name another data directory, or delete this one."
         )
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]
     ours = connection.pragma("application_id") == sqlite_schema.APPLICATION_ID

@@ -14,6 +14,7 @@ from forebay.core.hold import Account, Claim, Period, Remembered
 from forebay.core.job import Lane
 from forebay.core.money import Price, PriceTerms
 from forebay.core.principal import Scopes
+from forebay.core.records import EngineWindow
 from forebay.core.usage import Outcome, Timings, Usage, UsageRow
 from forebay.ledger.rules import Held, Standing
 
@@ -151,3 +152,8 @@ def row_of(columns: Columns) -> UsageRow:
         previous_hash=columns[22].hex(),
         hash=columns[23].hex(),
     )
+
+
+def window_of(columns: Columns) -> EngineWindow:
+    engine, boot, minute_at, made, received, discarded, complete = columns
+    return EngineWindow(engine, boot, minute_at, made, received, discarded, bool(complete))

@@ -9,6 +9,10 @@ code asked for it):
 - `price`       immutable versions of prices                                    L11
 - `hold`        the unresolved holds; a resolution deletes its hold             L4 (one of an id)
 - `resolution`  append-only: usage event, outbox entry and audit link           L3, L4, L5
+- `head`        one row: the newest link of the chain                            L12
+- `seal`        one row: the link from which the chain goes on after a drop     L12
+- `sealed`      what dropped rows posted, by scope and UTC day                  L1
+- `engine_window`  one engine's minute: tokens it made, received and discarded
 - `claim`       remembered idempotency keys and the answers kept for them       L9 (one of a key)
 - `kept`        one row: how many bytes the kept answers have
 - `beat`        the newest beat of each process
@@ -16,7 +20,7 @@ code asked for it):
 
 Conservation is the store's own work: inserting a hold reserves its amount on its three balances and
 counts it on its three accounts, inserting a resolution takes that back, posts the charge and
-deletes the hold (two triggers). So a verb is one question and one insert. Two more triggers count
+deletes the hold, and moves the head (two triggers). So a verb is one question and one insert. Two more triggers count
 the bytes of kept answers; a call without an idempotency key fires neither.
 
 `high_water_nanos` = max(cap, posted + pending), or NULL without a cap: it lets a cap be lowered
@@ -31,7 +35,7 @@ from __future__ import annotations
 APPLICATION_ID = 0x466F7262  # "Forb", in the file's header
 SCHEMA_VERSION = 3  # in user_version; 1 was never released
 
-SCHEMA = """
+_MONEY = """
 CREATE TABLE account (
   scope           TEXT PRIMARY KEY,
   cap_nanos       INTEGER CHECK (cap_nanos >= 0),
@@ -51,13 +55,6 @@ CREATE TABLE balance (
   PRIMARY KEY (scope, period_id),
   CHECK (high_water_nanos IS NULL OR posted_nanos + pending_nanos <= high_water_nanos)
 ) STRICT, WITHOUT ROWID;
-
-CREATE TABLE credit (
-  id           TEXT PRIMARY KEY,
-  scope        TEXT NOT NULL REFERENCES account (scope),
-  amount_nanos INTEGER NOT NULL CHECK (amount_nanos > 0),
-  at           REAL NOT NULL
-) STRICT;
 
 CREATE TABLE price (
   version            INTEGER PRIMARY KEY,
@@ -141,22 +138,58 @@ CREATE TRIGGER hold_reserves BEFORE INSERT ON hold BEGIN
    WHERE scope IN (NEW.organisation_id, NEW.project_id, NEW.key_id);
 END;
 
-CREATE TRIGGER resolution_ends_its_hold AFTER INSERT ON resolution BEGIN
-  UPDATE balance
-     SET pending_nanos = pending_nanos - NEW.hold_nanos,
-         posted_nanos = posted_nanos + NEW.amount_nanos,
-         high_water_nanos = (SELECT max(cap_nanos, balance.posted_nanos + NEW.amount_nanos
-                                                   + balance.pending_nanos - NEW.hold_nanos)
-                               FROM account WHERE account.scope = balance.scope)
-   WHERE (scope, period_id) IN (VALUES (NEW.organisation_id, NEW.organisation_period),
-                                       (NEW.project_id, NEW.project_period),
-                                       (NEW.key_id, NEW.key_period));
-  UPDATE account
-     SET open_holds = open_holds - 1,
-         open_high_water = max(max_open_holds, open_holds - 1)
-   WHERE scope IN (NEW.organisation_id, NEW.project_id, NEW.key_id);
-  DELETE FROM hold WHERE id = NEW.call_id;
-END;
+CREATE TABLE beat (
+  process  TEXT PRIMARY KEY,
+  counter  INTEGER NOT NULL,
+  progress BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE sweep (
+  id    INTEGER PRIMARY KEY CHECK (id = 1),
+  count INTEGER NOT NULL
+) STRICT;
+"""
+
+# What came with version 3; a file of version 2 is given the same.
+_BOOKS = """
+CREATE TABLE credit (
+  id           TEXT PRIMARY KEY,
+  scope        TEXT NOT NULL REFERENCES account (scope),
+  amount_nanos INTEGER NOT NULL CHECK (amount_nanos > 0),
+  at           REAL NOT NULL
+) STRICT;
+
+CREATE TABLE head (
+  id       INTEGER PRIMARY KEY CHECK (id = 1),
+  sequence INTEGER NOT NULL,
+  hash     BLOB NOT NULL CHECK (length(hash) = 32)
+) STRICT;
+INSERT INTO head (id, sequence, hash) VALUES (1, 0, zeroblob(32));
+
+CREATE TABLE seal (
+  id       INTEGER PRIMARY KEY CHECK (id = 1),
+  sequence INTEGER NOT NULL,
+  hash     BLOB NOT NULL CHECK (length(hash) = 32)
+) STRICT;
+INSERT INTO seal (id, sequence, hash) VALUES (1, 0, zeroblob(32));
+
+CREATE TABLE sealed (
+  scope        TEXT NOT NULL,
+  day          TEXT NOT NULL,
+  posted_nanos INTEGER NOT NULL CHECK (posted_nanos >= 0),
+  PRIMARY KEY (scope, day)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE engine_window (
+  engine           TEXT NOT NULL,
+  boot             TEXT NOT NULL,
+  minute_at        REAL NOT NULL,
+  engine_tokens    INTEGER NOT NULL CHECK (engine_tokens >= 0),
+  received_tokens  INTEGER NOT NULL CHECK (received_tokens >= 0),
+  discarded_tokens INTEGER NOT NULL CHECK (discarded_tokens >= 0),
+  complete         INTEGER NOT NULL CHECK (complete IN (0, 1)),
+  PRIMARY KEY (minute_at, engine, boot)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE claim (
   organisation_id TEXT NOT NULL,
@@ -188,14 +221,36 @@ CREATE TRIGGER claim_is_forgotten AFTER DELETE ON claim WHEN OLD.kept_bytes > 0 
   UPDATE kept SET bytes = bytes - OLD.kept_bytes;
 END;
 
-CREATE TABLE beat (
-  process  TEXT PRIMARY KEY,
-  counter  INTEGER NOT NULL,
-  progress BLOB NOT NULL
-) STRICT;
-
-CREATE TABLE sweep (
-  id    INTEGER PRIMARY KEY CHECK (id = 1),
-  count INTEGER NOT NULL
-) STRICT;
+CREATE TRIGGER resolution_ends_its_hold AFTER INSERT ON resolution BEGIN
+  UPDATE balance
+     SET pending_nanos = pending_nanos - NEW.hold_nanos,
+         posted_nanos = posted_nanos + NEW.amount_nanos,
+         high_water_nanos = (SELECT max(cap_nanos, balance.posted_nanos + NEW.amount_nanos
+                                                   + balance.pending_nanos - NEW.hold_nanos)
+                               FROM account WHERE account.scope = balance.scope)
+   WHERE (scope, period_id) IN (VALUES (NEW.organisation_id, NEW.organisation_period),
+                                       (NEW.project_id, NEW.project_period),
+                                       (NEW.key_id, NEW.key_period));
+  UPDATE account
+     SET open_holds = open_holds - 1,
+         open_high_water = max(max_open_holds, open_holds - 1)
+   WHERE scope IN (NEW.organisation_id, NEW.project_id, NEW.key_id);
+  DELETE FROM hold WHERE id = NEW.call_id;
+  UPDATE head SET sequence = NEW.sequence, hash = NEW.hash WHERE id = 1;
+END;
 """
+
+SCHEMA = _MONEY + _BOOKS
+
+OLDEST_VERSION = 2
+
+UPGRADES = {
+    2: f"""
+ALTER TABLE hold ADD COLUMN claim_key TEXT;
+DROP TRIGGER resolution_ends_its_hold;
+{_BOOKS}
+UPDATE head SET (sequence, hash) = (SELECT sequence, hash FROM resolution ORDER BY sequence DESC LIMIT 1)
+ WHERE EXISTS (SELECT 1 FROM resolution);
+"""  # noqa: S608 - constants
+}
+"""From a version to the one after it."""

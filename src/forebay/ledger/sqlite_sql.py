@@ -61,13 +61,13 @@ _PERIOD = (
     f"CASE :period WHEN 'total' THEN '' WHEN 'month' THEN substr({_DAY}, 1, 7) ELSE {_DAY} END"
 )
 
-_NEWEST_SEQUENCE = "(SELECT coalesce(max(sequence), 0) FROM resolution)"
-
 POSTED = f"""
-SELECT {_NEWEST_SEQUENCE}, NULL, NULL
-UNION ALL
-SELECT NULL, {_PERIOD} AS period_id, sum(amount_nanos)
-  FROM resolution WHERE :scope IN (organisation_id, project_id, key_id) GROUP BY period_id
+WITH posted AS (
+  SELECT created_at, amount_nanos FROM resolution WHERE :scope IN (organisation_id, project_id, key_id)
+  UNION ALL SELECT unixepoch(day), posted_nanos FROM sealed WHERE scope = :scope
+)
+SELECT sequence, NULL, NULL FROM head
+UNION ALL SELECT NULL, {_PERIOD} AS period_id, sum(amount_nanos) FROM posted GROUP BY period_id
 """  # noqa: S608 - constants
 
 CLEAR_BALANCES = """
@@ -166,7 +166,7 @@ DELETE FROM claim WHERE rowid IN (
 
 # Resolutions
 
-HEAD = "SELECT sequence, hash FROM resolution ORDER BY sequence DESC LIMIT 1"
+HEAD = "SELECT sequence, hash FROM head"
 
 ROW_COLUMNS = """
 sequence, call_id, organisation_id, project_id, key_id, model, lane, outcome, reason, attempt,
@@ -255,3 +255,131 @@ INSERT INTO sweep (id, count) VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET count
 """
 
 DROP_BEAT = "DELETE FROM beat WHERE process = ?"
+
+# Audits
+
+SEAL = "SELECT sequence, hash FROM seal"
+
+ENDS = """
+SELECT seal.sequence, seal.hash, head.sequence, head.hash,
+       (SELECT min(sequence) FROM resolution), (SELECT max(sequence) FROM resolution)
+  FROM seal, head
+"""
+
+CHAIN = f"""
+SELECT {ROW_COLUMNS} FROM resolution WHERE sequence > ? AND sequence <= ? ORDER BY sequence LIMIT ?
+"""  # noqa: S608 - a constant
+
+OUTBOX = f"""
+SELECT {ROW_COLUMNS} FROM resolution WHERE sequence > ? ORDER BY sequence LIMIT ?
+"""  # noqa: S608 - a constant
+
+COUNTS = """
+SELECT (SELECT count(*) FROM resolution), (SELECT count(*) FROM hold),
+       (SELECT count(*) FROM engine_window), (SELECT count(*) FROM engine_window WHERE NOT complete)
+"""
+
+# The rows that `differences.of_row` has something to say about, or might.
+ODD_ROWS = """
+SELECT r.sequence, r.call_id, r.input_tokens, r.cached_input_tokens, r.output_tokens,
+       r.amount_nanos, r.hold_nanos,
+       p.version, p.model, p.lane, p.input_nanos, p.cached_input_nanos, p.output_nanos
+  FROM resolution AS r LEFT JOIN price AS p ON p.version = r.price_version
+ WHERE p.version IS NULL
+    OR r.amount_nanos > r.hold_nanos
+    OR r.cached_input_tokens NOT BETWEEN 0 AND r.input_tokens OR r.output_tokens < 0
+    OR p.input_nanos * r.input_tokens + p.output_nanos * r.output_tokens > r.hold_nanos
+    OR r.amount_nanos NOT IN (0, p.input_nanos * (r.input_tokens - r.cached_input_tokens)
+                                 + p.cached_input_nanos * r.cached_input_tokens
+                                 + p.output_nanos * r.output_tokens)
+ ORDER BY r.sequence
+"""
+
+ALL_HOLDS = f"SELECT {HOLD_COLUMNS} FROM hold ORDER BY rowid"  # noqa: S608 - a constant
+
+# Every scope and period anew: the large table is read once.
+BALANCES = f"""
+WITH calls AS MATERIALIZED (
+  SELECT organisation_id, project_id, key_id, {_DAY} AS day,
+         sum(amount_nanos) AS posted, 0 AS pending
+    FROM resolution GROUP BY organisation_id, project_id, key_id, day
+  UNION ALL
+  SELECT organisation_id, project_id, key_id, {_DAY} AS day, 0, sum(amount_nanos)
+    FROM hold GROUP BY organisation_id, project_id, key_id, day
+), spoken AS (
+  SELECT organisation_id AS scope, day, posted, pending FROM calls
+  UNION ALL SELECT project_id, day, posted, pending FROM calls
+  UNION ALL SELECT key_id, day, posted, pending FROM calls
+  UNION ALL SELECT scope, day, posted_nanos, 0 FROM sealed
+), expected AS (
+  SELECT s.scope,
+         CASE a.period WHEN 'month' THEN substr(s.day, 1, 7) WHEN 'day' THEN s.day ELSE '' END
+           AS period_id,
+         sum(s.posted) AS posted, sum(s.pending) AS pending
+    FROM spoken AS s LEFT JOIN account AS a ON a.scope = s.scope GROUP BY 1, 2
+)
+SELECT coalesce(e.scope, b.scope), coalesce(e.period_id, b.period_id),
+       coalesce(b.posted_nanos, 0), coalesce(b.pending_nanos, 0),
+       coalesce(e.posted, 0), coalesce(e.pending, 0), e.scope IS NOT NULL
+  FROM expected AS e FULL JOIN balance AS b ON b.scope = e.scope AND b.period_id = e.period_id
+ ORDER BY 1, 2
+"""  # noqa: S608 - constants
+
+OPEN = """
+WITH calls AS (
+  SELECT organisation_id, project_id, key_id, count(*) AS open
+    FROM hold GROUP BY organisation_id, project_id, key_id
+), counted AS (
+  SELECT organisation_id AS scope, open FROM calls
+  UNION ALL SELECT project_id, open FROM calls
+  UNION ALL SELECT key_id, open FROM calls
+)
+SELECT a.scope, a.open_holds, coalesce(sum(c.open), 0)
+  FROM account AS a LEFT JOIN counted AS c ON c.scope = a.scope GROUP BY a.scope ORDER BY a.scope
+"""
+
+# Archiving
+
+ROW_HASH = "SELECT sequence, hash FROM resolution WHERE sequence = ?"
+
+YOUNG = """
+SELECT min(sequence) FROM resolution
+ WHERE sequence <= ?1 AND (created_at >= ?2 OR resolved_at >= ?2)
+"""
+
+ADD_SEALED = f"""
+WITH going AS MATERIALIZED (
+  SELECT organisation_id, project_id, key_id, {_DAY} AS day, amount_nanos
+    FROM resolution WHERE sequence <= ?
+), posted AS (
+  SELECT organisation_id AS scope, day, amount_nanos FROM going
+  UNION ALL SELECT project_id, day, amount_nanos FROM going
+  UNION ALL SELECT key_id, day, amount_nanos FROM going
+)
+INSERT INTO sealed (scope, day, posted_nanos)
+SELECT scope, day, sum(amount_nanos) FROM posted WHERE true GROUP BY scope, day
+ON CONFLICT (scope, day) DO UPDATE SET posted_nanos = posted_nanos + excluded.posted_nanos
+"""  # noqa: S608 - constants
+
+SET_SEAL = """
+UPDATE seal SET (sequence, hash) = (
+  SELECT sequence, hash FROM resolution WHERE sequence <= ? ORDER BY sequence DESC LIMIT 1
+)
+"""
+
+DROP_ROWS = "DELETE FROM resolution WHERE sequence <= ?"
+
+# Windows of engines
+
+_WINDOW = "engine, boot, minute_at, engine_tokens, received_tokens, discarded_tokens, complete"
+
+ADD_WINDOW = f"INSERT OR REPLACE INTO engine_window ({_WINDOW}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - a constant
+
+WINDOWS = f"""
+SELECT {_WINDOW} FROM engine_window WHERE minute_at >= ? ORDER BY minute_at, engine, boot
+"""  # noqa: S608 - a constant
+
+DROP_WINDOWS = """
+DELETE FROM engine_window
+ WHERE minute_at < ? AND (NOT complete OR engine_tokens = received_tokens + discarded_tokens)
+"""

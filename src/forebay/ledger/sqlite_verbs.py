@@ -9,15 +9,22 @@ Not here: transactions and threads (`sqlite_writer`), plain questions (`sqlite_r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import astuple
 
 import apsw
 
-from forebay.core.errors import AlreadyResolved, KeyClaimed, StaleAttempt, UnknownHold
+from forebay.core.errors import (
+    AlreadyResolved,
+    KeyClaimed,
+    StaleAttempt,
+    StoreUnavailable,
+    UnknownHold,
+)
 from forebay.core.hold import Account, Bill, Hold, HoldRequest, Period
 from forebay.core.money import Price, PriceTerms
+from forebay.core.records import EngineWindow
 from forebay.core.usage import Usage, UsageRow
 from forebay.ledger import rules, sqlite_sql
-from forebay.ledger.audit import GENESIS
 from forebay.ledger.pricing import check_terms
 from forebay.ledger.rules import Charge, Held, Place, Standing
 from forebay.ledger.sqlite_rows import (
@@ -34,6 +41,8 @@ from forebay.ledger.sqlite_rows import (
     row_of,
     standing_of,
 )
+
+ROWS_PER_DROP = 1_000  # how long a step of archiving keeps calls waiting: some milliseconds
 
 
 class Verbs:
@@ -63,7 +72,9 @@ class Verbs:
     def _newest_link(self) -> tuple[int, str]:
         if self._head is None:
             head = self._one(sqlite_sql.HEAD)
-            self._head = (head[0], head[1].hex()) if head else (0, GENESIS)
+            if head is None:  # starting again would hide what was deleted
+                raise StoreUnavailable("The ledger does not know its newest row; audit it.")
+            self._head = (head[0], head[1].hex())
         return self._head
 
     def _all(self, statement: str, *bindings: object) -> list[Columns]:
@@ -201,7 +212,7 @@ class Verbs:
         rules.check_cap(cap_nanos)
         account = self._account(scope)
         if period is not None and period is not account.period:
-            if posted is None:
+            if posted is None or self._sealed_through() > posted.through_sequence:
                 return False
             self._start_period(scope, period, posted)
         self._all(sqlite_sql.SET_CAP, scope, cap_nanos, period or account.period)
@@ -242,6 +253,27 @@ class Verbs:
         self._all(sqlite_sql.SET_CAP, scope, raised.cap_nanos, raised.period)
         self._all(sqlite_sql.FOLLOW_CAP, scope, raised.cap_nanos)
         return raised
+
+    def _sealed_through(self) -> int:
+        sequence: int = self._all(sqlite_sql.SEAL)[0][0]
+        return sequence
+
+    def seal(self, through_sequence: int) -> int:
+        """Drop the oldest rows up to this one, as many as a step takes; how many went."""
+        sealed = self._sealed_through()
+        if sealed >= through_sequence:
+            return 0
+        step = min(sealed + ROWS_PER_DROP, through_sequence)
+        self._all(sqlite_sql.ADD_SEALED, step)
+        self._all(sqlite_sql.SET_SEAL, step)
+        self._all(sqlite_sql.DROP_ROWS, step)
+        return self._connection.changes()
+
+    def record_window(self, window: EngineWindow) -> None:
+        self._all(sqlite_sql.ADD_WINDOW, *astuple(window))
+
+    def drop_windows(self, limit: float) -> None:
+        self._all(sqlite_sql.DROP_WINDOWS, limit)
 
     def publish_price(self, terms: PriceTerms) -> Price:
         check_terms(terms)

@@ -11,7 +11,7 @@ import pytest
 from forebay.core.delta import FinishReason
 from forebay.core.job import Lane
 from forebay.core.usage import Outcome, Timings, Usage, UsageRow
-from forebay.ledger.audit import GENESIS, canonical, first_break, link, seal
+from forebay.ledger.audit import GENESIS, Link, canonical, end_problem, first_break, link, seal
 
 ROW = UsageRow(
     sequence=1,
@@ -56,7 +56,7 @@ def test_the_canonical_bytes_are_pinned_so_that_exports_verify_for_ever() -> Non
 def test_l5_an_untouched_chain_has_no_break() -> None:
     assert first_break([]) is None
     assert first_break(rows(5)) is None
-    assert first_break(rows(5)[2:], rows(5)[1].hash) is None
+    assert first_break(rows(5)[2:], Link(2, rows(5)[1].hash)) is None
 
 
 @pytest.mark.parametrize(
@@ -87,11 +87,38 @@ def test_l5_an_untouched_chain_has_no_break() -> None:
 def test_l5_any_altered_field_breaks_the_chain_at_its_row(change: dict[str, Any]) -> None:
     chain = rows(5)
     chain[2] = replace(chain[2], **change)
-    assert first_break(chain) == chain[2].sequence
+    found = first_break(chain)
+    assert found is not None
+    assert found.sequence == 3
 
 
-def test_l5_a_removed_or_reordered_row_breaks_the_chain() -> None:
+@pytest.mark.parametrize(
+    ("order", "sequence", "problem"),
+    [
+        ([1, 2, 4, 5], 3, "row 3 is missing"),
+        ([1, 5], 2, "rows 2 to 4 are missing"),
+        ([2, 3], 1, "row 1 is missing"),
+        ([1, 3, 2], 2, "row 2 is missing"),
+        ([1, 2, 2], 3, "out of order"),
+    ],
+)
+def test_l12_a_removed_or_moved_row_is_named(order: list[int], sequence: int, problem: str) -> None:
     chain = rows(5)
-    assert first_break(chain[:2] + chain[3:]) == 4
-    assert first_break([chain[0], chain[2], chain[1]]) == 3
-    assert first_break(chain[1:]) == 2
+    found = first_break(chain[number - 1] for number in order)
+    assert found is not None
+    assert found.sequence == sequence
+    assert problem in found.problem
+
+
+def test_l12_the_last_row_has_to_be_the_one_that_was_written_last() -> None:
+    third = Link(3, "a")
+    assert end_problem(third, third) is None
+    for last, sequence, problem in (
+        (Link(1, "b"), 2, "rows 2 to 3 are missing"),
+        (Link(4, "a"), 4, "did not write it"),
+        (Link(3, "b"), 3, "not the row that was written"),
+    ):
+        found = end_problem(last, third)
+        assert found is not None
+        assert found.sequence == sequence
+        assert problem in found.problem
