@@ -38,6 +38,7 @@ class Call:
     """One accepted-for-processing request; its id names the call, its job, hold and usage row.
 
     It has `messages` (a chat) or a `prompt` (text or token ids, to be completed as it is).
+    `queue_deadline_seconds` is the longest that the client would have it wait in the queue.
     """
 
     id: str
@@ -50,6 +51,7 @@ class Call:
     max_output_tokens: int | None = None
     choices: int = 1
     sampling: SamplingWish = field(default_factory=SamplingWish)
+    queue_deadline_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,8 @@ Hint = Callable[[str], str]
 def build_public(services: Services, settings: GatewaySettings) -> ASGIApp:
     """What clients may reach."""
     cors = Cors(settings.cors_origins) if settings.cors_origins else None
-    responder = Responder(services.metrics, settings.public_url, cors)
+    standing_of = services.pipeline.standing
+    responder = Responder(services.metrics, settings.public_url, cors, standing_of=standing_of)
     chat = Generation(ChatShape(), services, settings, responder)
     completions = Generation(CompletionShape(), services, settings, responder)
     document = public_document(settings.public_url.rstrip("/"))
@@ -107,7 +108,8 @@ def build_public(services: Services, settings: GatewaySettings) -> ASGIApp:
 
 def build_admin(services: Services, settings: GatewaySettings) -> ASGIApp:
     """What operators may reach, on a listener of its own. Never from other sites' scripts."""
-    responder = Responder(services.metrics, settings.public_url)
+    standing_of = services.pipeline.standing
+    responder = Responder(services.metrics, settings.public_url, standing_of=standing_of)
     routes = [
         Route("/metrics", Methods(responder, get=Exposition(services, responder))),
         Route("/openapi.json", Methods(responder, get=openapi(admin_document(), responder))),

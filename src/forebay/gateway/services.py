@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Protocol
 
+from forebay.admission import Standing
 from forebay.catalog.contract import Catalog
 from forebay.core.call import Call
 from forebay.core.clock import Clock, IdSource, Spawn
@@ -27,8 +28,14 @@ _URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
 class Pipeline(Protocol):
     """The walk of a call, as the gateway sees it."""
 
-    async def enter(self, secret: str) -> Principal:
-        """Who is calling, and the cheapest refusals; before the body is read."""
+    async def knock(self, principal: Principal) -> None:
+        """The cheapest refusal; before the body is read."""
+
+    async def weigh(self, principal: Principal, body_bytes: int) -> None:
+        """The next one: a body too large for the tokens that are left, before it is decoded."""
+
+    def standing(self, principal: Principal, model: str | None = None) -> Standing:
+        """What is left of the limits of this key, and of the model (or alias) if one is named."""
 
     def run(self, call: Call) -> AsyncGenerator[list[CallEvent], None]:
         """The call's events from Admitted to Finished or Failed, in bunches of what is ready

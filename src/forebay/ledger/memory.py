@@ -225,7 +225,7 @@ class MemoryLedger(Ledger, Books):
         return largest[: query.limit]
 
     async def slices(self, query: UsageQuery, *, width_seconds: int) -> list[UsageSlice]:
-        self._check_usable()
+        self._state.check_usable()
         slices: dict[tuple[int, str, str, str], UsageSlice] = {}
         for row in self._matching(query):
             empty = reports.slice_of(row, width_seconds)

@@ -294,7 +294,8 @@ class Worker:
         seconds = run.job.deadline_seconds
         error = QueueDeadline(
             f"The call waited {run.lease.waited_seconds:.1f} s and was not started: the "
-            f"{run.job.flow.lane} lane allows {seconds:g} s. Nothing was charged; retry later."
+            f"{run.job.flow.lane} lane or its own deadline allows {seconds:g} s. Nothing was charged; "
+            "retry later."
         )
         await self._fail(run, Outcome.EVICTED, "queue_deadline", error)
 

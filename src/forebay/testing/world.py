@@ -13,10 +13,11 @@ Topologies
 - `fleet`: two gateways, two workers and a keeper that share a queue and a stream; each dies alone.
 
 Checked after each step: S2 money is conserved and capped (L1-L4, L7, L8, L11, L15: `watched.py`); S6 one
-live lease per job, in order, and S7 the queue's bounds (Q1-Q3, Q5, Q6: `watched_queue.py`); an engine is
-never given more than it can run (E9). At the end: S1 each held call has one outcome; S3 no hold
-outlives its dead owner; S4 completed calls are billed what was streamed, all others by L8; S5 engines
-got each call's own prompt; S8 everything is empty; P3 who was told of a failure of ours pays nothing.
+live lease per job, in order, and S7 the queue's bounds (Q1-Q3, Q5, Q6: `watched_queue.py`); limits
+(A2: `watched_admission.py`); an engine is never given more than it can run (E9). At the end: S1 each held
+call has one outcome; S3 no hold outlives its dead owner; S4 completed calls are billed what was streamed,
+all others by L8; S5 engines got each call's own prompt; S8 everything is empty, every permit settled (A4);
+P3 who was told of a failure of ours pays nothing.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ from forebay.testing.flaky import FlakyLedger
 from forebay.testing.loop import LoopClock, VirtualLoop, spawn
 from forebay.testing.plans import Plan, Scenario, Seen
 from forebay.testing.watched import WatchedLedger, peek
+from forebay.testing.watched_admission import WatchedAdmission
 from forebay.testing.watched_queue import WatchedQueue
 from forebay.tokens.hf import HuggingFaceTokens
 from forebay.tokens.scripted import scripted_tokens
@@ -88,7 +90,8 @@ class Fabric:
         settings = world.scenario.queue
         self.queue = WatchedQueue(MemoryQueue(settings, world.clock), settings)
         self.stream = MemoryStream(world.clock)
-        self.admission = MemoryAdmission(world.scenario.admission, world.clock, world.ids)
+        admission = MemoryAdmission(world.scenario.admission, world.clock, world.ids)
+        self.admission = WatchedAdmission(admission, world.clock)
 
     def rooms(self, world: World) -> Rooms:
         """The rooms as a process sees them."""
@@ -135,6 +138,7 @@ class World:
         self.alive: list[str] = []
         self.frozen: set[str] = set()
         self._serial = 0
+        self._permits_lost = False
         self._rush = self.random.random() < 0.3
         self._plans = self.scenario.plans or [
             self._plan(n) for n in range(90 if self._rush else 30)
@@ -154,7 +158,8 @@ class World:
                 Account(scopes.key_id, cap, max_open_holds=self.scenario.max_open_calls)
             )
         )
-        return Principal(scopes, weight=number + 1, lanes=frozenset(Lane))
+        limits = self.scenario.limits
+        return Principal(scopes, weight=number + 1, lanes=frozenset(Lane), key_limits=limits)
 
     def _plan(self, number: int) -> Plan:
         chance = self.random.random
@@ -234,15 +239,18 @@ class World:
         """kill -9."""
         self.loop.kill(process)
         self.alive.remove(process)
+        # Permits that a gateway takes with it return with time; a machine takes its limits, too.
+        self._permits_lost |= process in self.gateways and self.topology is Topology.FLEET
         self.gateways.pop(process, None)
 
     # -- what clients and fate do -------------------------------------------------------------
 
     async def _client(self, seen: Seen, pipeline: InteractivePipeline) -> None:
         plan = seen.plan
+        principal = self._principals[plan.tenant]
         call = Call(
             id=plan.id,
-            principal=self._principals[plan.tenant],
+            principal=principal,
             model=MODEL.id,
             messages=(Message("user", plan.prompt),),
             lane=plan.lane,
@@ -258,6 +266,7 @@ class World:
             ),
         )
         try:
+            await pipeline.knock(principal)
             async with (
                 asyncio.timeout(plan.patience_seconds),
                 aclosing(pipeline.run(call)) as bunches,
@@ -357,6 +366,7 @@ class World:
         """S3 and S8: nothing is held, queued, leased, streamed or generated any more."""
         assert not self.ledger.unresolved, f"S3: unresolved holds {self.ledger.unresolved}"
         assert not peek(self.fabric.queue.depths(MODEL.id)), "S8: jobs are left in the queue"
+        assert self._permits_lost or not self.fabric.admission.open, "A4: permits are left open"
         for process in self.alive:
             if process in self.gateways:
                 assert self.gateways[process].open_calls == 0, "S8: calls are left open"

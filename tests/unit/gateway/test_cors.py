@@ -40,7 +40,7 @@ async def test_rule_51_a_preflight_is_granted_without_a_key_with_the_headers_it_
     assert answer.headers["access-control-max-age"] == "7200"
     assert answer.headers["vary"] == "origin"
     assert answer.headers["x-request-id"].startswith("req_")
-    assert site.pipeline.secrets == []
+    assert site.tenancy.secrets == []
 
 
 async def test_rule_51_a_preflight_of_another_spelling_or_of_nothing_is_granted_too(site):
