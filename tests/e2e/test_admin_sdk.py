@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 
 import openai
 import pytest
@@ -46,8 +47,9 @@ def say(server: Server, key: str, words: str = "Hello") -> openai.types.chat.Cha
         )
 
 
-def test_projects_are_created_renamed_listed_and_archived(ours):
-    projects = ours.admin.organization.projects
+def test_projects_are_created_renamed_listed_and_archived(server):
+    server.command_json("keys", "create", "--organisation", "builders", "--project", "first")
+    projects = admin_of(server, "builders").admin.organization.projects
     made = [projects.create(name=f"team {number}") for number in range(3)]
     assert made[0].object == "organization.project"
     renamed = projects.update(made[0].id, name="team zero")
@@ -187,6 +189,26 @@ def test_usage_and_costs_say_what_calls_used(server, ours):
     assert spent == pytest.approx(sum(row["amount_nanos"] for row in rows) / 1e9)
     limits = organisation.projects.list(limit=1)
     assert limits.has_more is True
+
+
+def test_a_keys_holder_reads_its_own_usage_and_can_change_nothing(server, ours):
+    """Also not what administration offers: that is on the other listener, for other keys."""
+    names = ("--organisation", "acme", "--project", "first", "--requests-per-minute", "50")
+    made = server.command_json("keys", "create", *names, "--monthly-budget", "1.00")
+    say(server, made["key"])
+    with OpenAI(base_url=server.base_url, api_key=made["key"], max_retries=0) as caller:
+        mine = caller.get("/usage/me", cast_to=dict)
+        assert mine["key_id"] == made["id"]
+        assert (mine["current_period"]["calls"], mine["current_period"]["output_tokens"]) == (1, 5)
+        assert mine["limits"]["key"]["requests_per_minute"] == 50
+        spent = Decimal(mine["current_period"]["cost_usd"])
+        assert Decimal(mine["budget"]["key"]["left_usd"]) == Decimal("1.00") - spent
+        for change in ("post", "patch", "put", "delete"):
+            with pytest.raises(openai.APIStatusError) as refused:
+                getattr(caller, change)("/usage/me", cast_to=dict, body={"budget_usd": "9"})
+            assert refused.value.status_code == 405
+        with pytest.raises(openai.NotFoundError):
+            caller.get("/organization/projects", cast_to=dict)
 
 
 def test_admin_keys_are_made_listed_and_deleted(server, ours):

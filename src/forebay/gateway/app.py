@@ -43,6 +43,7 @@ from forebay.gateway.openapi import admin_document, public_document
 from forebay.gateway.report import report_unhandled
 from forebay.gateway.respond import REQUEST_ID, Responder, request_id, started
 from forebay.gateway.services import GatewaySettings, Services
+from forebay.gateway.usage_me import ShowOwnUsage
 
 _SLASHES = re.compile(r"/{2,}")
 _PREFIX = "/v1"
@@ -93,6 +94,7 @@ def build_public(services: Services, settings: GatewaySettings) -> ASGIApp:
         Route(_EMBEDDINGS, Methods(responder, post=NoEmbeddings(services))),
         Route("/v1/models", Methods(responder, get=ListModels(services, responder))),
         Route("/v1/models/{id:path}", Methods(responder, get=GetModel(services, responder))),
+        Route("/v1/usage/me", Methods(responder, get=ShowOwnUsage(services, responder))),
         Route("/livez", Methods(responder, get=Live(responder))),
         Route("/readyz", Methods(responder, get=Ready(services, responder))),
         Route(DOCS_PATH, Methods(responder, get=error_page(responder))),

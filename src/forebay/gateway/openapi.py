@@ -24,10 +24,11 @@ from forebay.gateway.completion_fields import COMPLETION_FIELDS
 from forebay.gateway.errors import DOCS_PATH, OTHER_ANSWERS, TABLE
 from forebay.gateway.fields import Field, Kind
 from forebay.gateway.schema import ChatCompletion, Completion, ErrorAnswer, ModelList, WireModel
+from forebay.gateway.usage_me import WireOwnUsage
 
 Json = dict[str, Any]
 
-_WIRE = (ChatCompletion, Completion, ModelList, WireModel, ErrorAnswer)
+_WIRE = (ChatCompletion, Completion, ModelList, WireModel, WireOwnUsage, ErrorAnswer)
 _REQUEST_ID = {"x-request-id": {"required": True, "schema": {"type": "string"}}}
 _TEXT = {"type": "string"}
 # One event of a stream; its data is a chunk, an error, or [DONE].
@@ -57,6 +58,7 @@ def public_document(address: str) -> bytes:
             "get": _operation("One model, by id or alias", _ok(_ref("WireModel"))),
             "parameters": [id_],
         },
+        "/v1/usage/me": {"get": _operation("What this key used", _ok(_ref("WireOwnUsage")))},
         "/v1": {"get": _open("What the API is", _ok({"type": "object"}))},
         "/": {"get": _open("What this is", _ok({"type": "object"}))},
         **_health(),

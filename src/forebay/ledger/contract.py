@@ -176,6 +176,7 @@ class Books(ABC):
         its times bound the answer.
         """
 
+
 class Records(ABC):
     """The books read back: exported, audited, archived. The same store, beside the calls that go on."""
 
