@@ -96,7 +96,7 @@ def test_commands_and_their_options_exist(path):
             assert name in known, line
             if any(each.startswith(f"{name} ") for each in known):  # a group, with its commands
                 before_options = takewhile(lambda word: not word.startswith(("-", "[")), more)
-                inner = [word for word in before_options if re.fullmatch(r"[a-z]+", word)]
+                inner = [word for word in before_options if re.fullmatch(r"[a-z]+(-[a-z]+)*", word)]
                 for word in inner:
                     assert f"{name} {word}" in known, line
                 name = f"{name} {inner[0]}" if inner else name
