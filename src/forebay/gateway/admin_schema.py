@@ -306,7 +306,7 @@ class AlertBody(Body, frozen=True):
     threshold_amount: Annotated[int, Meta(ge=1, le=MAX_CENTS)]
     currency: Literal["USD"]
     interval: Literal["month"]
-    webhook_url: str
+    webhook_url: Annotated[str, Meta(max_length=2_000, pattern=r"^https?://[^\s/?#@]+([/?#]\S*)?$")]
     notification_channel: Channel = Channel()
 
 
