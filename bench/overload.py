@@ -9,12 +9,14 @@ twice, as OpenAI's SDKs do, after what `retry-after-ms` says.
   deadline, seen by the client. At 10× at least 95 % of what 1× gives.
 - A refusal is an answer 429 or 503 that did not wait in the queue; its 99th percentile, seen by the
   client, stays under 20 ms. Calls that waited and were turned away at the deadline count apart.
-- Memory of the server at the end of 10× is at most MOST_RSS_MIB above what it was before.
+- Memory of the server during 10× and after is at most MOST_RSS_MIB above what it was before.
 - Back at 0.8×: of the calls that begin 30 s later and after, at least 99 % are served in good time,
   at the first try where clients give up, within their tries where they try again. (The full queue
   itself needs 50 s to empty: it drains at a fifth of the capacity, and holds ten seconds of it.)
 
-`--seconds 20` shortens 10× (default 60). Prints one line per phase, then one JSON line.
+`starved_share_at_10x` says whether times can be judged at all: the share of the time in which the
+server wanted a CPU that others had. `--seconds 20` shortens 10× (default 60). Prints one line per
+phase, then one JSON line.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ from forebay.cli.desk import SOCKET
 from forebay.gateway import control
 
 MODEL = "scripted"
-SLOTS, OUTPUT, STEP_SECONDS = 16, 32, 0.02
-CAPACITY = SLOTS / (OUTPUT * STEP_SECONDS)  # 25 calls a second
+SLOTS, OUTPUT, STEP_SECONDS = 8, 32, 0.02
+CAPACITY = SLOTS / (OUTPUT * STEP_SECONDS)  # 12.5 calls a second
 DEADLINE_SECONDS = 10.0
 PROJECTS = 8
 WARM_SECONDS, ONCE_SECONDS, BACK_SECONDS, NORMAL_AFTER_SECONDS = 10, 30, 45, 30
@@ -53,11 +55,20 @@ GOAL = {
 }
 
 
+class Sample(NamedTuple):
+    """The server's process at one moment."""
+
+    at: float
+    rss_bytes: int
+    cpu_seconds: float
+    starved_seconds: float
+
+
 class Watch:
-    """Memory and CPU time of the server's process, five times a second."""
+    """Looks at the server's process five times a second."""
 
     def __init__(self, running: Running) -> None:
-        self.samples: list[tuple[float, int, float]] = []
+        self._samples: list[Sample] = []
         self._running = running
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -69,19 +80,32 @@ class Watch:
 
     def rss_mib(self, since: float, until: float) -> float:
         """The most within this time."""
-        return max(rss for at, rss, _ in self.samples if since <= at <= until) / 2**20
+        return max(each.rss_bytes for each in self._within(since, until)) / 2**20
 
     def cpu_share(self, since: float, until: float) -> float:
         """CPU seconds a second."""
-        within = [(at, cpu) for at, _, cpu in self.samples if since <= at <= until]
-        (first, before), (last, after) = within[0], within[-1]
-        return (after - before) / (last - first)
+        first, *_, last = self._within(since, until)
+        return (last.cpu_seconds - first.cpu_seconds) / (last.at - first.at)
+
+    def starved_share(self, since: float, until: float) -> float:
+        """Seconds a second in which its main thread wanted a CPU and had none."""
+        first, *_, last = self._within(since, until)
+        return (last.starved_seconds - first.starved_seconds) / (last.at - first.at)
+
+    def _within(self, since: float, until: float) -> list[Sample]:
+        return [each for each in self._samples if since <= each.at <= until]
 
     def _run(self) -> None:
         running = self._running
         while not self._over.wait(0.2):
-            sample = (time.monotonic(), running.rss_bytes(), running.cpu_seconds())
-            self.samples.append(sample)
+            self._samples.append(
+                Sample(
+                    time.monotonic(),
+                    running.rss_bytes(),
+                    running.cpu_seconds(),
+                    running.starved_seconds(),
+                )
+            )
 
 
 class Phase:
@@ -215,6 +239,7 @@ def measure(seconds: float, retries: int) -> dict[str, float]:
         "refusal_p50_ms": round(percentile(refusals, 0.5), 2),
         "refusal_p99_ms": round(percentile(refusals, 0.99), 2),
         "cpu_per_refusal_ms": round((busy - idle) * seconds / len(refusals) * 1000, 3),
+        "starved_share_at_10x": round(watch.starved_share(ten.began_at, ten.ended_at), 2),
         "client_lag_p99_ms": round(percentile(ten.lag_ms, 0.99), 2),
         "rss_growth_mib": round(watch.rss_mib(ten.began_at, back.ended_at) - before, 1),
         "served_when_back": round(back.served(back.began_at + NORMAL_AFTER_SECONDS), 3),
