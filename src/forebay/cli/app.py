@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from forebay import __version__
-from forebay.cli import budgets, chat, demo, doctor, keys, models, top, up, usage
+from forebay.cli import alerts, budgets, chat, demo, doctor, keys, models, top, up, usage
 from forebay.cli.failure import explain
 from forebay.core.wording import plain
 
@@ -49,6 +49,7 @@ def build() -> typer.Typer:
     app.command("chat")(chat.chat)
     app.add_typer(keys.build(), name="keys")
     app.add_typer(budgets.build(), name="budgets")
+    app.add_typer(alerts.build(), name="alerts")
     app.command("usage")(usage.usage)
     app.add_typer(models.build(), name="models")
     app.command("top")(top.top)

@@ -15,6 +15,7 @@ from forebay.config import Settings
 from forebay.engine.process import ChildEngine
 from forebay.gateway.services import Readiness, Services
 from forebay.pipeline.activity import Activity
+from forebay.pipeline.alerting import Alerting
 from forebay.pipeline.gauges import gauge_forever
 from forebay.pipeline.interactive import InteractivePipeline
 from forebay.pipeline.keeper import Keeper
@@ -35,6 +36,14 @@ class Plant:
         self.pipeline = InteractivePipeline(rooms, process=ground.ids.new("gw"))
         self.kept = KeptCalls(self.pipeline, settings.idempotency)
         self.keeper = Keeper(rooms)
+        self.alerting = Alerting(
+            ground.alerts,
+            ground.ledger.records,
+            ground.webhooks,
+            ground.ids,
+            rooms.spawn,
+            rooms.report,
+        )
         self.engines: list[ChildEngine] = []
         self.workers: list[Worker] = []
         self.roles: list[asyncio.Task[Any]] = []
@@ -57,6 +66,7 @@ class Plant:
             (self.pipeline.beat_forever(), "beat"),
             (self.pipeline.be_present_forever(), "presence"),
             (self.keeper.run(), "keeper"),
+            (self.alerting.run(), "alerting"),
             (self.activity.sample_forever(), "activity"),
             (
                 gauge_forever(self.rooms, dict(zip(self._models, self.engines, strict=True))),
