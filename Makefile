@@ -4,7 +4,7 @@ BIN := .venv/bin
 FOREBAY_DATA_DIR ?= ./data
 ARGS ?=
 
-.PHONY: help install up test test-clients conformance fuzz check bench golden docs lock clean
+.PHONY: help install up test test-clients conformance fuzz kill attack soak overload check bench golden docs lock clean
 
 help: ## show these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,6 +27,18 @@ conformance: install fuzz ## suites that others wrote, against us; each ends wit
 
 fuzz: install ## made-up requests against our OpenAPI document (300 s; ARGS="--seconds 60")
 	@$(BIN)/python -m tools.conformance.schemathesis $(ARGS)
+
+kill: install ## kill -9 of a real server, 200 times at random moments under load (ARGS="--kills 20")
+	@$(BIN)/python -m pytest -q -s tests/kill --kills 200 $(ARGS)
+
+attack: install ## one key's limits against 500 connections for a minute
+	@$(BIN)/python -m pytest -q -s tests/e2e/test_attack.py --attack 60 $(ARGS)
+
+soak: install ## half an hour of mixed load: what grows, what is left (ARGS="--seconds 180")
+	@$(BIN)/python bench/soak.py $(ARGS)
+
+overload: install ## ten times more calls than the engine can serve (ARGS="--seconds 20")
+	@$(BIN)/python bench/overload.py $(ARGS)
 
 check: install ## lint, types, import rules, dead code, unused dependencies, tidy and docs tests
 	@$(BIN)/ruff check .

@@ -14,11 +14,16 @@ from forebay.catalog.fetch import fetch
 
 GOLDEN = Path(__file__).parent / "golden"
 
+# No API key in any output of the run.
+pytest_plugins = ["tests.canary"]
+
 pytest.register_assert_rewrite("forebay.testing.contracts", "forebay.testing.watched")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seeds", type=int, default=200, help="seeds per simulated topology")
+    parser.addoption("--attack", type=float, default=15, help="seconds of the attack on limits")
+    parser.addoption("--kills", type=int, default=20, help="kill -9 of real servers (tests/kill)")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from forebay.core.delta import EngineLimits
 from forebay.core.errors import EngineFault
 from forebay.engine.child import EXIT_FAULT
 from forebay.engine.frames import (
@@ -127,6 +128,55 @@ async def test_a_child_that_hangs_is_killed_and_replaced(make: Make) -> None:
     before = engine.pid
     with pytest.raises(EngineFault):
         await collect(engine, ask(PROMPT, 50))
+    await ready(engine)
+    assert engine.pid != before
+    assert len(ids_of(await collect(engine, ask(PROMPT, 4)))) == 4
+
+
+async def test_a_child_that_ignores_a_cancel_is_replaced_and_others_go_on(make: Make) -> None:
+    """Its places would be lost one by one; the frames on their way at the cancel are no sign."""
+    engine = await make(step_timeout_seconds=0.4)
+    before = engine.pid
+    deaf = engine.generate(ask((256, *b"user\n[[script deaf=1]]", *PROMPT[-12:]), 900))
+    await first(deaf)
+    await deaf.aclose()
+    assert engine.signals().running == 0
+    assert len(ids_of(await collect(engine, ask(PROMPT, 4)))) == 4
+    assert (engine.pid, engine.restarts) == (before, 0)
+    async with asyncio.timeout(10):
+        while engine.restarts == 0:  # noqa: ASYNC110 (it has no event)
+            await asyncio.sleep(0.01)
+    await ready(engine)
+    assert len(ids_of(await collect(engine, ask(PROMPT, 4)))) == 4
+    for _ in range(20):  # heeded cancels are never held against it
+        heeded = engine.generate(ask(PROMPT, 900))
+        await first(heeded)
+        await heeded.aclose()
+        await asyncio.sleep(0.05)
+    assert engine.restarts == 1
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\xff\xff\xff\xff",
+        b"\x00\x00\x00\x02hi",
+        b"<html><body>502 Bad Gateway</body></html>",
+        pack(Cancel(1)),
+        pack(Ready(EngineLimits(1, 1, 1, 1, False))),
+    ],
+    ids=["length", "no msgpack", "html", "a frame for a child", "a frame at the wrong time"],
+)
+async def test_a_child_that_talks_nonsense_is_a_dead_child(make: Make, garbage: bytes) -> None:
+    engine = await make()
+    before = engine.pid
+    generation = engine.generate(ask(PROMPT, 900))
+    await first(generation)
+    assert engine._child is not None
+    engine._child.channel.data_received(garbage)  # as if it had come out of the socket
+    with pytest.raises(EngineFault, match="died"):
+        [delta async for delta in generation]
+    await generation.aclose()
     await ready(engine)
     assert engine.pid != before
     assert len(ids_of(await collect(engine, ask(PROMPT, 4)))) == 4

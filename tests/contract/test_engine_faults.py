@@ -6,9 +6,10 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,13 @@ from forebay.engine.contract import Engine, Generation
 from forebay.engine.process import ChildEngine
 from forebay.engine.scripted import ScriptedEngine
 from forebay.engine.settings import EngineSettings, ScriptedSettings
+from forebay.ledger.memory import MemoryLedger
+from forebay.observe import Metrics
+from forebay.pipeline.meter import Meters
+from forebay.pipeline.report import Reporter
+from forebay.pipeline.worker import Received
 from forebay.system import SystemClock, SystemIds, Tasks
+from forebay.testing.clock import FakeClock
 from forebay.testing.contracts.engine import ask, collect, first, ids_of
 
 SETTINGS = EngineSettings(max_sequences=4, kv_tokens=4096, context_tokens=1024)
@@ -297,6 +304,29 @@ async def test_a_waiting_call_that_is_stopped_was_never_worked_on(
     cancel = next(e for e in log if (e["event"], e.get("sequence")) == ("cancel", 5))
     assert cancel["made"] == 0
     assert made(log, 5) == []
+
+
+@pytest.mark.parametrize("fault", ["", "miscount=1", "duplicate_at=4", "overlong=9", "crash_at=4"])
+async def test_an_engine_that_counts_otherwise_than_it_makes_is_found_by_its_window(
+    make: Make, fault: str
+) -> None:
+    """Whatever else goes wrong, its count and ours agree."""
+    engine, clock, got = await make(), FakeClock(), 0
+    records = MemoryLedger(clock).records
+    meters = Meters(records.record_window, process="gw_1", clock=clock, report=Reporter(Metrics()))
+    worker: Any = SimpleNamespace(received=lambda: Received(got, 0))
+    meters.add("scripted", engine, worker)
+    async with aclosing(engine.generate(ask(chat(f"[[script {fault}]]"), 10))) as generation:
+        with suppress(EngineFault):
+            async for delta in generation:
+                got += len(delta.token_ids)
+    await meters.close_windows()
+    [window] = await records.windows(0)
+    found = await records.reconcile()
+    assert len(found.differences) == (fault == "miscount=1")
+    assert window.complete
+    assert window.received_tokens == got == (4 if "_at" in fault else 10)
+    assert window.engine_tokens >= got
 
 
 @pytest.mark.parametrize("growth_bytes", [-1, 0], ids=["at once", "when idle"])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,3 +60,30 @@ def read(path: Path) -> EngineLog:
             open_work[event["sequence"]].finished = event["reason"]
             open_work[event["sequence"]].made = event["made"]
     return log
+
+
+@dataclass
+class Span:
+    """A submission's time in the engine, in monotonic seconds."""
+
+    call_id: str
+    begun_at: float
+    ended_at: float = math.inf
+
+
+def spans(path: Path) -> list[Span]:
+    """From submit to finish or cancel, of an engine that was not restarted meanwhile."""
+    found: dict[int, Span] = {}
+    for line in path.read_bytes().splitlines():
+        event = json.loads(line)
+        if event["event"] == "submit":
+            found[event["sequence"]] = Span(event["id"].split(".")[0], event["at"])
+        elif event["event"] in ("finish", "cancel"):
+            found[event["sequence"]].ended_at = event["at"]
+    return list(found.values())
+
+
+def most_at_once(spans: Iterable[Span]) -> int:
+    """How many ran at the busiest moment; one that ends when another begins counts no more."""
+    changes = [change for span in spans for change in ((span.begun_at, 1), (span.ended_at, -1))]
+    return max(itertools.accumulate(step for _, step in sorted(changes)), default=0)

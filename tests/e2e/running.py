@@ -25,6 +25,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from forebay.gateway import control
+from tests.canary import CANARY
+
 PROGRAM = str(Path(sys.executable).with_name("forebay"))
 # The real model loads in 6 s on an idle machine; CI machines are not idle.
 READY_SECONDS = 180.0
@@ -49,7 +52,7 @@ def forebay(
     cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
-    return subprocess.run(
+    done = subprocess.run(
         [PROGRAM, *map(str, arguments)],
         env=environment(env),
         input=stdin,
@@ -59,6 +62,9 @@ def forebay(
         timeout=COMMAND_SECONDS,
         check=False,
     )
+    CANARY.learn(done.stdout)
+    CANARY.search(f"standard error of forebay {' '.join(map(str, arguments))}", done.stderr)
+    return done
 
 
 def forebay_json(*arguments: str | Path, env: Mapping[str, str] | None = None) -> Any:
@@ -136,6 +142,10 @@ class Server:
         """The same, parsed from its --json."""
         return forebay_json(*arguments, "--data-dir", self.data_dir)
 
+    async def ask(self, verb: str, **args: Any) -> Any:
+        """The same over the control socket, without a second process: for tests that ask often."""
+        return await control.call(self.data_dir / "control.sock", verb, args)
+
     def usage(self) -> list[dict[str, Any]]:
         """The usage rows, newest first."""
         rows: list[dict[str, Any]] = self.command_json("usage", "--limit", "1000")
@@ -170,6 +180,7 @@ class Server:
                 byte = os.read(descriptor, 1)
                 assert byte, f"it ended with exit code {self.wait()} after printing {line!r}"
                 line += byte
+        CANARY.learn(line.decode())
         return line.decode()
 
     def log_text(self) -> str:
@@ -206,6 +217,7 @@ def spawn(
 ) -> subprocess.Popen[bytes]:
     """`forebay up` in a process group of its own; for tests that read standard output themselves."""
     ports = [] if {"-p", "--port"} & set(map(str, arguments)) else ["-p", "0"]
+    CANARY.watch(log)
     with log.open("ab") as errors:
         return subprocess.Popen(
             [PROGRAM, "up", "--data-dir", str(data_dir), *ports, *map(str, arguments)],

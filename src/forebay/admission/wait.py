@@ -80,8 +80,8 @@ def predicted_wait_seconds(ahead: int, cost_per_second: float | None) -> float:
 class ServiceRate:
     """The cost that one pool serves a second while jobs wait; None until it is known.
 
-    Observations are cost served at a moment. The time between two of them counts if jobs were
-    waiting at both and nobody saw the queue empty in between.
+    Observations are cost served at a moment. The time since the last one counts, with what was
+    served in it, if jobs were waiting then and nobody saw the queue empty in between.
     """
 
     __slots__ = ("_cost", "_last_busy_at", "_seconds")
@@ -95,7 +95,7 @@ class ServiceRate:
         """This much cost was served by now; `busy`: jobs are waiting."""
         since = self._last_busy_at
         self._last_busy_at = now if busy else None
-        if since is None or not busy:
+        if since is None:
             return
         elapsed = max(0.0, now - since)
         kept = 0.5 ** (elapsed / _HALF_LIFE_SECONDS)

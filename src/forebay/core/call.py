@@ -47,6 +47,7 @@ class Call:
     """One accepted-for-processing request; its id names the call, its job, hold and usage row.
 
     It has `messages` (a chat) or a `prompt` (text or token ids, to be completed as it is).
+    `queue_deadline_seconds` is the longest that the client would have it wait in the queue.
     """
 
     id: str
@@ -60,6 +61,7 @@ class Call:
     choices: int = 1
     sampling: SamplingWish = field(default_factory=SamplingWish)
     idempotency: Idempotency | None = None
+    queue_deadline_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,20 @@ class EngineSignals:
     kv_use: float
 
 
+class EngineTally(NamedTuple):
+    """Output tokens since the engine was first started, whatever became of them.
+
+    `made` is the engine's own count, the others are ours. At every moment between two callbacks of
+    the event loop: made = tokens yielded + discarded + queued. `boot` is new for each start of the
+    engine: what a lost one made and never sent is in no count.
+    """
+
+    boot: int
+    made: int
+    discarded: int  # for calls that were stopped, past their end, left unread, or with a fault
+    queued: int  # delivered, not yet yielded
+
+
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
     """What an engine can hold. `evicts` False: it cannot free KV memory of a running call (E9)."""

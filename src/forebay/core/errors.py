@@ -115,7 +115,7 @@ class InsufficientQuota(CallerError):
 
 
 class RateLimited(CallerError):
-    """Too many calls in too short a time."""
+    """Too many calls or tokens in too short a time."""
 
     def __init__(self, message: str | None = None, *, retry_after_seconds: float | None) -> None:
         self.retry_after_seconds = retry_after_seconds

@@ -66,6 +66,7 @@ class Resume:
 
     `token_ids` per choice were published by earlier leases (empty: nothing was), `sequence` is
     the last published event's number; the next prompt is the job's prompt plus these ids (E8).
+    `faults` are those of engines and workers, `barren` those of them before any token of that lease.
     `queue_ms` and `ttft_ms` are the first lease's, `earlier_ms` the time that earlier attempts took,
     for the usage row.
     """
@@ -74,6 +75,7 @@ class Resume:
     sequence: int = 0
     preemptions: int = 0
     faults: int = 0
+    barren: int = 0
     queue_ms: int | None = None
     ttft_ms: int | None = None
     earlier_ms: int = 0

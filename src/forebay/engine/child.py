@@ -93,7 +93,7 @@ def _turn(channel: ChildChannel, stepper: Stepper) -> None:
     due = stepper.next_due()
     if due is not None and due <= 0:
         outputs = stepper.step()
-        channel.send(Step(outputs, stepper.kv_use()))
+        channel.send(Step(outputs, stepper.kv_use(), stepper.made))
 
 
 def _apply(stepper: Stepper, frame: ToChild) -> None:

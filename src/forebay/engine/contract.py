@@ -20,7 +20,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from forebay.core.delta import EngineDelta, EngineLimits, EngineRequest, EngineSignals
+from forebay.core.delta import (
+    EngineDelta,
+    EngineLimits,
+    EngineRequest,
+    EngineSignals,
+    EngineTally,
+)
 
 
 class Generation(ABC):
@@ -62,6 +68,10 @@ class Engine(ABC):
     @abstractmethod
     def signals(self) -> EngineSignals:
         """The newest load report; never waits."""
+
+    @abstractmethod
+    def tally(self) -> EngineTally:
+        """What became of every output token so far, by the engine's own count and by ours."""
 
     @abstractmethod
     def limits(self) -> EngineLimits:

@@ -21,7 +21,7 @@ import asyncio
 import select
 import socket
 from collections.abc import Callable
-from typing import cast
+from typing import Annotated, cast
 
 import msgspec
 
@@ -31,6 +31,8 @@ from forebay.engine.settings import EngineSettings, ScriptedSettings
 # A million-token prompt is 5 MB of msgpack; nothing that we send is longer.
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 _HEADER_BYTES = 4
+# No engine gets there, and sums of it fit the ledger's 64 bits.
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**48)]
 _READ_BYTES = 256 * 1024
 
 
@@ -93,7 +95,7 @@ class Output(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What one step added to one submission; `position` is that of the first token.
 
     `reported` comes with the finish, where the engine counts: all tokens of the submission (E2).
-    `fault` ends the submission without a finish (E9).
+    `fault` ends the submission without a finish (E9); tokens that come with it are counted as made.
     """
 
     sequence: int
@@ -107,10 +109,14 @@ class Output(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Step(msgspec.Struct, tag="step", array_like=True, frozen=True):
-    """One engine step, also when it added nothing: it is the child's sign of life."""
+    """One engine step, also when it added nothing: it is the child's sign of life.
+
+    `made` is the engine's own count of all output tokens since its start, these included.
+    """
 
     outputs: list[Output]
     kv_use: float
+    made: Count
 
 
 ToChild = Start | Submit | Cancel

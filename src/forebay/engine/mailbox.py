@@ -9,6 +9,7 @@ Invariants
 - E3 A choice is cut at `max_tokens` and ends there with LENGTH; the engine is told to stop.
 - E7 `Submit` is built here, field by field, from an `EngineRequest`.
 - E9 An output with a fault raises; it never looks like an end.
+- Every token that was delivered is yielded, discarded or queued, and counted as that (`tally`).
 - An output that does not begin where the last one ended (a repeat, a gap) is an EngineFault.
 
 Not here: where outputs come from (`scripted.py`, `process.py`), what a wrong count means (the worker).
@@ -21,7 +22,14 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from forebay.core.delta import EngineDelta, EngineLimits, EngineRequest, EngineSignals, FinishReason
+from forebay.core.delta import (
+    EngineDelta,
+    EngineLimits,
+    EngineRequest,
+    EngineSignals,
+    EngineTally,
+    FinishReason,
+)
 from forebay.core.errors import EngineFault
 from forebay.engine.contract import Generation
 from forebay.engine.frames import Output, Submit
@@ -78,6 +86,7 @@ class Mail(Generation):
         item = self._items.popleft()
         if isinstance(item, EngineFault):
             raise item
+        self._intake.queued -= len(item.token_ids)
         return item
 
     @property
@@ -92,6 +101,9 @@ class Mail(Generation):
 
     async def aclose(self) -> None:
         self.stop()
+        for item in self._items:
+            if isinstance(item, EngineDelta):
+                self._intake.leave_unread(len(item.token_ids))
         self._items.clear()
 
     def push(self, item: EngineDelta | EngineFault) -> None:
@@ -129,6 +141,10 @@ class Intake:
         self._choices: dict[int, _Choice] = {}
         self._last = 0
         self._drained: asyncio.Future[None] | None = None
+        self.queued = 0
+        self._discarded = 0
+        self._boot = 0
+        self._made = self._made_before = 0
 
     @property
     def open(self) -> int:
@@ -151,6 +167,15 @@ class Intake:
         running = min(self.open, self.limits.max_sequences) if self.open else 0
         return EngineSignals(running, self.open - running, kv_use if self.open else 0.0)
 
+    def tally(self) -> EngineTally:
+        """What became of all tokens since the first start."""
+        return EngineTally(self._boot, self._made, self._discarded, self.queued)
+
+    def renew(self) -> None:
+        """An engine that has just been started serves from now on: it counts from zero."""
+        self._boot += 1
+        self._made_before = self._made
+
     def begin(self, request: EngineRequest, mail: Mail) -> None:
         """Submit every choice of the request. Raises EngineFault for one that cannot run at all."""
         if not request.prompt_ids or request.max_tokens < 1 or request.choices < 1:
@@ -165,12 +190,23 @@ class Intake:
             mail.live.add(self._last)
             self._link.submit(_submission(request, self._last, index, seed))
 
-    def deliver(self, outputs: Iterable[Output]) -> None:
-        """Hand one step's outputs on; those for sequences that were dropped are ignored."""
+    def deliver(self, outputs: Iterable[Output], made: int) -> None:
+        """Hand one step's outputs on; those for sequences that were dropped are ignored.
+
+        `made` is the engine's count since its start.
+        """
+        self._made = self._made_before + made
         for output in outputs:
             choice = self._choices.get(output.sequence)
             if choice is not None:
                 self._accept(choice, output)
+            else:
+                self._discarded += len(output.token_ids)
+
+    def leave_unread(self, tokens: int) -> None:
+        """These were queued, and nobody will ask for them any more."""
+        self.queued -= tokens
+        self._discarded += tokens
 
     def drop(self, sequence: int) -> None:
         """Forget a sequence and tell the engine to stop it."""
@@ -209,8 +245,10 @@ class Intake:
         room = choice.max_tokens - choice.count
         cut = len(ids) > room or (len(ids) == room and finish is None)
         if cut:  # E3; what the engine would have reported is about more than was taken
+            self._discarded += len(ids) - room
             ids, finish, reported = ids[:room], FinishReason.LENGTH, None
         choice.count += len(ids)
+        self.queued += len(ids)
         if finish is not None:
             (self.drop if cut else self._forget)(output.sequence)
         if ids or finish is not None:
@@ -219,6 +257,7 @@ class Intake:
             choice.mail.push(delta)
 
     def _fail(self, choice: _Choice, output: Output, reason: str) -> None:
+        self._discarded += len(output.token_ids)
         self.drop(output.sequence)
         choice.mail.push(EngineFault(reason))
 

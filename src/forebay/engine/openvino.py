@@ -74,7 +74,9 @@ class OpenVinoStepper(Stepper):
         self._running: dict[int, _Sequence] = {}
         self._grammars: set[int] = set()  # hashes of the schemas that were compiled
         self._cancelled: list[Any] = []  # handles: one that is dropped early cancels itself
+        self._made = 0
         self._warm_up()
+        self._made = 0
 
     def submit(self, work: Submit) -> None:
         self._waiting.append(work)
@@ -104,6 +106,10 @@ class OpenVinoStepper(Stepper):
             if output is not None:
                 outputs.append(output)
         return outputs
+
+    @property
+    def made(self) -> int:
+        return self._made
 
     def limits(self) -> EngineLimits:
         return EngineLimits(
@@ -185,6 +191,7 @@ class OpenVinoStepper(Stepper):
         if finish is FinishReason.STOP and not work.ignore_eos and ids and ids[-1] in self._ends:
             ids.pop()
         sequence.made += len(ids)
+        self._made += len(ids)
         shown = tuple(logprobs[: len(ids)]) if work.logprobs else ()
         if finish is not None:
             del self._running[work.sequence]
@@ -196,7 +203,7 @@ class OpenVinoStepper(Stepper):
             reason = (
                 f"the engine gave up at token {sequence.made} ({status.name}: out of KV memory)"
             )
-            return Output(work.sequence, position, fault=reason)
+            return Output(work.sequence, position, tuple(ids), fault=reason)
         return Output(work.sequence, position, tuple(ids), logprobs=shown) if ids else None
 
     def _warm_up(self) -> None:

@@ -13,7 +13,8 @@ Invariants
   without a prefix cache; every later child is without one as well.
 - A child that JSON schemas have made grow by `max_growth_bytes` is replaced when it is idle, and
   when it has grown twice as much, in the same way: it never forgets a grammar.
-- A child with work that sends no frame for `step_timeout_seconds` is killed and replaced.
+- A child with work that sends no frame for `step_timeout_seconds` is killed and replaced; so is one
+  that still works on a call as long after its cancel: nobody reads it, and others need its place.
 - The child never outlives this process (see `child.py`), nor `close`.
 
 The hot path is one callback per frame; there is no task and no lock per token.
@@ -34,7 +35,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from forebay.core.clock import IdSource, Spawn
-from forebay.core.delta import EngineLimits, EngineRequest, EngineSignals
+from forebay.core.delta import EngineLimits, EngineRequest, EngineSignals, EngineTally
 from forebay.core.errors import EngineFault
 from forebay.engine.contract import Engine
 from forebay.engine.frames import (
@@ -71,6 +72,7 @@ class _Child:
     schemas: set[int] = field(default_factory=set)  # hashes of those that it was given
     size_bytes: int = 0  # of its memory when it was new
     renewing: bool = False
+    cancelled: dict[int, float] = field(default_factory=dict)  # sequence: when, in the loop's time
 
     async def end(self) -> int:
         """Kill it and wait for it: nothing of it is left afterwards. The exit status."""
@@ -136,6 +138,9 @@ class ChildEngine(Engine):
     def signals(self) -> EngineSignals:
         return self._intake.signals(self._kv_use)
 
+    def tally(self) -> EngineTally:
+        return self._intake.tally()
+
     def limits(self) -> EngineLimits:
         return self._intake.limits
 
@@ -200,8 +205,14 @@ class ChildEngine(Engine):
 
     def cancel(self, sequence: int) -> None:
         """For the intake."""
-        if self._child is not None:
-            self._child.channel.send(Cancel(sequence))
+        child = self._child
+        if child is not None:
+            child.channel.send(Cancel(sequence))
+            now = asyncio.get_running_loop().time()
+            child.cancelled[sequence] = now
+            forget = now - 2 * self._settings.step_timeout_seconds
+            while (oldest := next(iter(child.cancelled))) and child.cancelled[oldest] < forget:
+                del child.cancelled[oldest]
 
     def _wear(self, child: _Child, json_schema: str) -> None:
         """Look at what the schemas before this one have made of it."""
@@ -241,6 +252,7 @@ class ChildEngine(Engine):
         self._child = child
         child.size_bytes = memory_bytes(child.process.pid)
         self._intake.limits = limits
+        self._intake.renew()
         self._state = "ready"
         self._heard_at = asyncio.get_running_loop().time()
         self._watch_soon()
@@ -290,7 +302,19 @@ class ChildEngine(Engine):
         self._heard_at = now
         if step.outputs:
             self._delay_seconds = _FIRST_DELAY_SECONDS  # it has served
-            self._intake.deliver(step.outputs)
+        self._intake.deliver(step.outputs, step.made)
+        if self._child is not None and self._child.cancelled:
+            self._check_cancelled(self._child, step, now)
+
+    def _check_cancelled(self, child: _Child, step: Step, now: float) -> None:
+        """Kill a child that does not heed cancels. What was on its way to us then is no sign."""
+        overdue = now - self._settings.step_timeout_seconds
+        for output in step.outputs:
+            if child.cancelled.get(output.sequence, now) < overdue:
+                _log.error("engine_died", pid=child.process.pid, reason="ignores a cancelled call")
+                with suppress(ProcessLookupError):
+                    child.process.kill()
+                return
 
     # -- supervision ------------------------------------------------------------------------------
 

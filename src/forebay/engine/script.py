@@ -20,7 +20,9 @@ was resumed at or behind k (k = 0 always strikes).
     duplicate_at=k  the last token is sent again (k > 0)
     kv_exhausted_at=k  no KV memory for token k (E9)
     alien_at=k      token k is an id that the vocabulary does not have
+    deaf=1          it goes on although it is cancelled
     overlong=k      k tokens more than asked for, and no end before them (E3)
+    miscount=k      the engine's count of all its tokens grows by k more with each token
     drop_usage=1    the end comes without the engine's own count
 
 Not here: time, steps and memory (`scripted.py`).
@@ -70,7 +72,9 @@ class Script:
     kv_exhausted_at: int | None = None
     overlong: int = 0
     drop_usage: int = 0
+    miscount: int = 0
     alien_at: int | None = None
+    deaf: int = 0
 
 
 _NUMBERS = frozenset(Script.__slots__) - {"text"}

@@ -22,7 +22,13 @@ import asyncio
 from collections import deque
 
 from forebay.core.clock import Clock
-from forebay.core.delta import EngineLimits, EngineRequest, EngineSignals, FinishReason
+from forebay.core.delta import (
+    EngineLimits,
+    EngineRequest,
+    EngineSignals,
+    EngineTally,
+    FinishReason,
+)
 from forebay.core.errors import InvalidRequest
 from forebay.engine.contract import Engine
 from forebay.engine.frames import Output, Submit
@@ -73,6 +79,7 @@ class ScriptedStepper(Stepper):
         self._refused: list[Output] = []
         self._due: float | None = None
         self._steps = 0
+        self._made = 0
         block = scripted.block_tokens
         self._limits = EngineLimits(
             max_sequences=settings.max_sequences,
@@ -97,6 +104,8 @@ class ScriptedStepper(Stepper):
 
     def cancel(self, sequence: int) -> None:
         self._journal.cancelled(sequence)
+        if sequence in self._running and self._running[sequence].performance.script.deaf:
+            return
         self._running.pop(sequence, None)
         self._waiting = deque(w for w in self._waiting if w.work.sequence != sequence)
         if not self._running and not self._waiting and not self._refused:
@@ -125,6 +134,10 @@ class ScriptedStepper(Stepper):
         self._steps += 1
         self._begin(self._due)
         return outputs
+
+    @property
+    def made(self) -> int:
+        return self._made
 
     def limits(self) -> EngineLimits:
         return self._limits
@@ -191,12 +204,14 @@ class ScriptedStepper(Stepper):
         if performance.strikes(script.kv_exhausted_at, here):
             return [Output(work.sequence, sequence.made, fault="out of KV memory (scripted)")]
         if performance.strikes(script.duplicate_at, here) and sequence.made:
+            self._made += 1
             return [_output(sequence, sequence.made - 1, performance.token(here - 1))]
         reported = None if script.drop_usage else sequence.made
         length = performance.length + work.choice * script.choice_step
         if here >= length and not work.ignore_eos and not script.overlong:
             return [Output(work.sequence, sequence.made, (), FinishReason.STOP, reported)]
         sequence.made += 1
+        self._made += 1 + script.miscount
         last = sequence.made >= work.max_tokens + script.overlong
         finish = FinishReason.LENGTH if last else None
         reported = sequence.made if last and not script.drop_usage else None
@@ -250,6 +265,9 @@ class ScriptedEngine(Engine):
     def signals(self) -> EngineSignals:
         return self._intake.signals(self._stepper.kv_use() if self._stepper else 0.0)
 
+    def tally(self) -> EngineTally:
+        return self._intake.tally()
+
     def limits(self) -> EngineLimits:
         return self._intake.limits
 
@@ -282,6 +300,7 @@ class ScriptedEngine(Engine):
 
     def _serve(self) -> None:
         self._stepper = ScriptedStepper(self._settings, self._scripted, self._clock, self.journal)
+        self._intake.renew()
         self._intake.limits = self._stepper.limits()
         self._state = "ready"
         self._gate.open()
@@ -305,7 +324,7 @@ class ScriptedEngine(Engine):
         except EngineCrash:
             self._crash()
             return
-        self._intake.deliver(outputs)
+        self._intake.deliver(outputs, self._stepper.made)
         self._arm()
 
     def _crash(self) -> None:

@@ -46,6 +46,11 @@ class Stepper(ABC):
     def step(self) -> list[Output]:
         """Do one step and return what it added. Raises EngineCrash, or anything if it is broken."""
 
+    @property
+    @abstractmethod
+    def made(self) -> int:
+        """Output tokens since it was started, counted where they are made, not where they are sent."""
+
     @abstractmethod
     def limits(self) -> EngineLimits:
         """What the engine can hold; constant."""

@@ -29,10 +29,10 @@ from forebay.core.delta import TokenLogprob
 from forebay.core.errors import ForebayError, InternalError, Signal
 from forebay.core.event import Admitted, CallEvent, Delta, Failed, Finished
 from forebay.core.money import format_usd
-from forebay.gateway.auth import bearer
 from forebay.gateway.body import ClientGone, decode_object, read_body
 from forebay.gateway.errors import Headers, refusal
 from forebay.gateway.idempotency import REPLAYED, idempotency
+from forebay.gateway.meter import enter, note_model, queue_deadline_seconds
 from forebay.gateway.report import report_refusal, report_unhandled
 from forebay.gateway.request import ApiRequest, asks_to_be_strict, require_nothing_ignored
 from forebay.gateway.respond import Responder, request_id
@@ -126,9 +126,12 @@ class Generation:
         services = self._services
         answer: StreamedAnswer | WholeAnswer | None = None
         try:
-            principal = await services.pipeline.enter(bearer(scope["headers"]))  # ① ②
-            body = decode_object(await read_body(scope, receive, self._settings))
+            principal = await enter(scope, services)  # ① ②
+            sent = await read_body(scope, receive, self._settings)
+            await services.pipeline.weigh(principal, len(sent))
+            body = decode_object(sent)
             request = self._shape.parse(body)
+            note_model(scope, request.model)
             if asks_to_be_strict(scope["headers"]):
                 require_nothing_ignored(request)
             if request.ignored:
@@ -145,6 +148,7 @@ class Generation:
                 choices=request.choices,
                 sampling=request.sampling,
                 idempotency=idempotency(scope["headers"], scope["path"], body),
+                queue_deadline_seconds=queue_deadline_seconds(scope["headers"]),
             )
             exchange = Exchange(
                 scope,

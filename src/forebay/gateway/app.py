@@ -20,7 +20,14 @@ from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from forebay.core.clock import IdSource
-from forebay.core.errors import ForebayError, InternalError, MethodNotAllowed, NotFound, Signal
+from forebay.core.errors import (
+    ForebayError,
+    InternalError,
+    InvalidKey,
+    MethodNotAllowed,
+    NotFound,
+    Signal,
+)
 from forebay.gateway.answer import Generation
 from forebay.gateway.chat import ChatShape
 from forebay.gateway.compatibility import COMPATIBILITY_PATH
@@ -35,6 +42,7 @@ from forebay.gateway.docs import (
 )
 from forebay.gateway.embeddings import NoEmbeddings
 from forebay.gateway.errors import DOCS_PATH
+from forebay.gateway.guesses import Guesses
 from forebay.gateway.health import Exposition, Index, Live, Ready
 from forebay.gateway.models import GetModel, ListModels
 from forebay.gateway.openapi import admin_document, public_document
@@ -80,7 +88,8 @@ Hint = Callable[[str], str]
 def build_public(services: Services, settings: GatewaySettings) -> ASGIApp:
     """What clients may reach."""
     cors = Cors(settings.cors_origins) if settings.cors_origins else None
-    responder = Responder(services.metrics, settings.public_url, cors)
+    standing_of = services.pipeline.standing
+    responder = Responder(services.metrics, settings.public_url, cors, standing_of=standing_of)
     chat = Generation(ChatShape(), services, settings, responder)
     completions = Generation(CompletionShape(), services, settings, responder)
     document = public_document(settings.public_url.rstrip("/"))
@@ -100,19 +109,22 @@ def build_public(services: Services, settings: GatewaySettings) -> ASGIApp:
         Route("/v1", Methods(responder, get=Index(responder))),
         Route("/", Methods(responder, get=Index(responder))),
     ]
-    return Front(routes, responder, services.ids, lambda path: _public_hint(path, routes))
+    guesses = Guesses(settings, services.clock)
+    return Front(routes, responder, services.ids, lambda path: _public_hint(path, routes), guesses)
 
 
 def build_admin(services: Services, settings: GatewaySettings) -> ASGIApp:
     """What operators may reach, on a listener of its own. Never from other sites' scripts."""
-    responder = Responder(services.metrics, settings.public_url)
+    standing_of = services.pipeline.standing
+    responder = Responder(services.metrics, settings.public_url, standing_of=standing_of)
     routes = [
         Route("/metrics", Methods(responder, get=Exposition(services, responder))),
         Route("/openapi.json", Methods(responder, get=openapi(admin_document(), responder))),
         Route("/livez", Methods(responder, get=Live(responder))),
         Route("/readyz", Methods(responder, get=Ready(services, responder))),
     ]
-    return Front(routes, responder, services.ids, lambda _: _admin_hint(routes))
+    guesses = Guesses(settings, services.clock)
+    return Front(routes, responder, services.ids, lambda _: _admin_hint(routes), guesses)
 
 
 def _public_hint(path: str, routes: Sequence[Route]) -> str:
@@ -174,12 +186,18 @@ class Front:
     """The outermost callable of an application."""
 
     def __init__(
-        self, routes: Sequence[Route], responder: Responder, ids: IdSource, hint: Hint
+        self,
+        routes: Sequence[Route],
+        responder: Responder,
+        ids: IdSource,
+        hint: Hint,
+        guesses: Guesses,
     ) -> None:
         self._router = Router(routes, redirect_slashes=False, default=Nothing(hint))
         self.routes = routes
         self._responder = responder
         self._ids = ids
+        self._guesses = guesses
         roots = (route.path.split("/") for route in routes)
         api = frozenset(parts[2] for parts in roots if parts[1] == "v1" and len(parts) > 2)
         self._api = api | _UNBUILT if api else api
@@ -230,6 +248,8 @@ class Front:
         if not isinstance(fault, ForebayError) or isinstance(fault, Signal):
             report_unhandled(fault, request_id(scope))
             error = InternalError()
+        elif isinstance(fault, InvalidKey):
+            error = self._guesses.refuse(scope, fault)
         if started(scope):
             # Half an answer has left. Ending the connection is the only honest way to say so.
             raise fault

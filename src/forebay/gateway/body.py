@@ -3,6 +3,8 @@
 Invariants
 - Never more than `max_body_bytes` are held; a declared length above it is refused unread. A gzip
   body is bounded twice: as it arrives, and as it is inflated.
+- A client that sends is waited for `body_seconds`, one that sends hardly anything not so long: after
+  `body_grace_seconds` what has arrived must be `min_body_bytes_per_second` for each second since.
 - Nothing is decoded whose structure could cost more than its bytes: values and depth are counted
   on the raw bytes first. Keys occur once, so no two readers can disagree on what was asked.
 
@@ -50,13 +52,45 @@ async def read_body(scope: Scope, receive: Receive, settings: GatewaySettings) -
         if name == b"content-length" and int(value) > limit:
             raise _too_large(int(value), limit)
     inflater = Inflater(limit) if _is_compressed(scope["headers"]) else None
+    patience = _Patience(settings)
     try:
-        async with asyncio.timeout(settings.body_seconds):
-            return await _collect(receive, limit, inflater)
+        async with patience.timeout:
+            return await _collect(receive, limit, inflater, patience)
     except TimeoutError:
-        raise RequestTimeout(
-            f"The request body did not arrive within {settings.body_seconds:g} s. Send it again."
-        ) from None
+        raise RequestTimeout(patience.reason()) from None
+
+
+class _Patience:
+    """How long a body is waited for: the longer, the more of it has arrived, up to a bound."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._settings = settings
+        self._begun = asyncio.get_running_loop().time()
+        self._bytes = 0
+        self.timeout = asyncio.timeout_at(self._due())
+
+    def arrived(self, size: int) -> None:
+        """So many bytes more are here."""
+        self._bytes += size
+        self.timeout.reschedule(self._due())
+
+    def reason(self) -> str:
+        """What to tell a client that was not waited for any longer."""
+        settings = self._settings
+        if self._allowed_seconds() >= settings.body_seconds:
+            return f"The request body did not arrive within {settings.body_seconds:g} s. Send it again."
+        return (
+            f"Only {self._bytes} bytes of the request body arrived within "
+            f"{self._allowed_seconds():.3g} s. After {settings.body_grace_seconds:g} s it must be "
+            f"{settings.min_body_bytes_per_second} bytes a second or more. Send it again."
+        )
+
+    def _due(self) -> float:
+        return self._begun + min(self._allowed_seconds(), self._settings.body_seconds)
+
+    def _allowed_seconds(self) -> float:
+        settings = self._settings
+        return settings.body_grace_seconds + self._bytes / settings.min_body_bytes_per_second
 
 
 def _is_compressed(headers: Sequence[tuple[bytes, bytes]]) -> bool:
@@ -78,7 +112,9 @@ def _is_compressed(headers: Sequence[tuple[bytes, bytes]]) -> bool:
     return bool(found)
 
 
-async def _collect(receive: Receive, limit: int, inflater: Inflater | None) -> bytes:
+async def _collect(
+    receive: Receive, limit: int, inflater: Inflater | None, patience: _Patience
+) -> bytes:
     found: list[bytes] = []
     size = 0
     while True:
@@ -87,6 +123,7 @@ async def _collect(receive: Receive, limit: int, inflater: Inflater | None) -> b
             raise ClientGone
         part = message.get("body", b"")
         size += len(part)
+        patience.arrived(len(part))
         if size > limit:
             raise _too_large(size, limit)
         if inflater is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.types import Receive, Scope, Send
 
 from forebay.core.errors import InvalidRequest
-from forebay.gateway.auth import bearer
+from forebay.gateway.meter import enter
 from forebay.gateway.services import Services
 
 
@@ -16,7 +16,7 @@ class NoEmbeddings:
         self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._services.pipeline.enter(bearer(scope["headers"]))
+        await enter(scope, self._services)
         raise InvalidRequest(
             "There is no embedding pool: the models of this server generate text "
             "(POST /v1/chat/completions, POST /v1/completions). Use another server for embeddings.",

@@ -154,6 +154,20 @@ OTHER_ANSWERS = (
         "The request line and headers are too many bytes, or too many lines.",
     ),
     (
+        429,
+        "rate_limit_exceeded",
+        _LIMIT,
+        "`connection: close`, `retry-after`, `retry-after-ms`",
+        "Your address has too many connections open.",
+    ),
+    (
+        503,
+        "server_is_overloaded",
+        _SERVER,
+        "`connection: close`, `retry-after`, `retry-after-ms`",
+        "The server has as many connections open as it can.",
+    ),
+    (
         503,
         "not_ready",
         _SERVER,

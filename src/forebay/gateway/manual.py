@@ -83,7 +83,8 @@ REMEDIES = {
     ),
     "rate_limit_exceeded": (
         "Wait as long as `retry-after` says (OpenAI's SDKs do it themselves), and have fewer "
-        "calls open at once. With `x-should-retry: false` waiting does not help."
+        "calls open at once. A lower maximum of output tokens lets more calls through; the "
+        "`x-ratelimit-…` headers say what is left. With `x-should-retry: false` waiting does not help."
     ),
     "server_is_overloaded": (
         "Wait as long as `retry-after` says and try again; nothing was charged. The lane `flex` "

@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from forebay.catalog.contract import ModelCard
 from forebay.core.errors import ModelNotFound
-from forebay.gateway.auth import bearer
+from forebay.gateway.meter import enter
 from forebay.gateway.respond import Responder
 from forebay.gateway.schema import ModelList, WireModel
 from forebay.gateway.services import Services
@@ -25,7 +25,7 @@ class ListModels:
         self._responder = responder
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        principal = await self._services.tenancy.authenticate(bearer(scope["headers"]))
+        principal = await enter(scope, self._services)
         cards = self._services.catalog.models(principal)
         await self._responder.json(scope, send, ModelList(data=[_wire(card) for card in cards]))
 
@@ -38,7 +38,7 @@ class GetModel:
         self._responder = responder
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        principal = await self._services.tenancy.authenticate(bearer(scope["headers"]))
+        principal = await enter(scope, self._services)
         name = scope["path_params"]["id"]
         cards = self._services.catalog.models(principal)
         for card in cards:

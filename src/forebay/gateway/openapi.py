@@ -36,7 +36,7 @@ _STATUS = {
 }
 _STATUSES = sorted({row.status for row in TABLE.values()} | {row[0] for row in OTHER_ANSWERS})
 # Of what needs no key and holds no money.
-_OPEN_STATUSES = (400, 404, 405, 408, 431, 500, 503)
+_OPEN_STATUSES = (400, 404, 405, 408, 429, 431, 500, 503)
 
 
 def public_document(address: str) -> bytes:

@@ -2,13 +2,17 @@
 
 Added to uvicorn's:
 - the head of a request is bounded in bytes, lines and time; 431 and 408, in our error shape;
+- HTTP/1.1 needs one Host that is a host; nobody here reads it, but others on the way do;
 - what cannot be parsed as HTTP gets 400 in our error shape and the connection is closed;
 - an Upgrade is ignored: what follows the head is the body that the head declares, never a request;
 - a request body that nobody reads (its request was refused) is swallowed up to a bound, so that
   the client gets to see the refusal, and no further;
 - a client that takes no byte of what waits for it, for `slow_client_seconds`, is cut off, whatever
   the answer is and also while the connection closes; its request sees the client leave;
-- whoever answers learns that the client has left although more of its requests wait behind.
+- whoever answers learns that the client has left although more of its requests wait behind;
+- connections are counted (`connections.py`): one too many is refused before it has said anything;
+- an idle connection has `idle_seconds` from the end of its last answer until its next request
+  begins, whatever else it sends.
 
 Not here: limits of bodies that are read (`body.py`), routes.
 """
@@ -16,6 +20,7 @@ Not here: limits of bodies that are read (`body.py`), routes.
 from __future__ import annotations
 
 import asyncio
+import re
 from http import HTTPStatus
 from typing import ClassVar
 
@@ -25,13 +30,19 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from forebay.core.clock import IdSource
+from forebay.gateway.connections import Connections
 from forebay.gateway.errors import doc_url
+from forebay.gateway.peers import UNKNOWN, Peers, counted
 from forebay.gateway.schema import ErrorAnswer, WireError
 from forebay.gateway.services import GatewaySettings
 
 # A refused upload may go on this far. Closing at once would reset the connection under a client
 # that is still sending, and it would never read why.
 MAX_UNREAD_BYTES = 16 * 1024 * 1024
+# A name, an IPv4 address or an IPv6 one in brackets, and a port.
+_HOST = re.compile(rb"([A-Za-z0-9._~%!$&'()*+,;=-]*|\[[0-9A-Za-z:.%]+\])(:[0-9]*)?")
+# Of answers that say when to come back; all others are the client's fault alone.
+_TYPES = {429: "rate_limit_exceeded", 503: "server_error"}
 
 
 class HeadRefused(Exception):
@@ -43,6 +54,8 @@ class Connection(HttpToolsProtocol):
 
     settings: ClassVar[GatewaySettings]
     ids: ClassVar[IdSource]
+    everyone: ClassVar[Connections]
+    peers: ClassVar[Peers]
 
     _head_timer: asyncio.TimerHandle | None = None
     _stall_timer: asyncio.TimerHandle | None = None
@@ -59,9 +72,15 @@ class Connection(HttpToolsProtocol):
         # Any byte that the kernel does not take pauses writing, so that no client can hold a
         # connection with a rest that is smaller than a buffer.
         transport.set_write_buffer_limits(high=0)
-        self._start_head_timer()
+        host = self.client[0] if self.client else UNKNOWN
+        full = self.everyone.enter(self, "" if self.peers.trusts(host) else counted(host))
+        if full is None:
+            self._start_head_timer()
+        else:
+            self._refuse_connection(full)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.everyone.leave(self)
         self._stop_head_timer()
         self._stop_stall_timer()
         self.pipeline.clear()
@@ -75,6 +94,10 @@ class Connection(HttpToolsProtocol):
             self._running.keep_alive = False
         super().shutdown()
 
+    def make_room(self) -> None:
+        """It is idle and another one needs its place."""
+        self.transport.close()
+
     def pause_writing(self) -> None:
         super().pause_writing()
         self._start_stall_timer()
@@ -84,7 +107,8 @@ class Connection(HttpToolsProtocol):
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        self._unset_keepalive_if_required()
+        if self.transport.is_closing():
+            return  # it was refused
         unread: bytes | memoryview = data
         try:
             while unread:
@@ -94,6 +118,8 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._unset_keepalive_if_required()
+        self.everyone.busy(self)
         self._head_begun = True
         self._head_bytes = self._unread_bytes = 0
         if self._head_timer is None:
@@ -122,7 +148,9 @@ class Connection(HttpToolsProtocol):
             if self.parser.get_method() == b"CONNECT":
                 raise self._refuse(400, "invalid_http", "This is no proxy: CONNECT is refused.")
             return  # `_parse` reads this head again.
+        self._check_host()
         self._stop_head_timer()
+        self._unset_keepalive_if_required()  # an answer that ended meanwhile has set it
         self._head_begun = False
         self._in_body = True
         super().on_headers_complete()
@@ -139,6 +167,11 @@ class Connection(HttpToolsProtocol):
         if self._in_body:
             self._in_body = False
             super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.timeout_keep_alive_task is not None and not self._head_begun:
+            self.everyone.idle(self)
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what the parser refused, or what made us stop it. The connection ends."""
@@ -176,12 +209,31 @@ class Connection(HttpToolsProtocol):
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
         self.parser.feed_data(b"\r\n".join([*lines, b"", b""]))
 
+    def _check_host(self) -> None:
+        hosts = [value for name, value in self.headers if name == b"host"]
+        if not hosts and self.parser.get_http_version() == "1.0":
+            return
+        if len(hosts) != 1:
+            raise self._refuse(400, "invalid_http", f"The request has {len(hosts)} Host headers.")
+        if not _HOST.fullmatch(hosts[0]):
+            raise self._refuse(400, "invalid_http", "The Host header is no host.")
+
     def _may_refuse(self) -> bool:
         """Whether what is written now would be read as the answer to what is refused."""
         running = self._running
         if self._in_body:
             return running is self.cycle and not self.cycle.response_started
         return running is None or running.response_complete
+
+    def _refuse_connection(self, full: str) -> None:
+        if full == "address":
+            most, status, code = self.everyone.most_per_address, 429, "rate_limit_exceeded"
+            message = f"Your address has {most} connections open, which is the limit. Use fewer."
+        else:
+            status, code = 503, "server_is_overloaded"
+            message = "The server has as many connections open as it can. Try again in a while."
+        self.transport.write(self._error_response(status, code, message))
+        self.transport.close()
 
     @staticmethod
     def _leave(cycle: RequestResponseCycle) -> None:
@@ -247,20 +299,29 @@ class Connection(HttpToolsProtocol):
         id_ = self.ids.new("req")
         error = WireError(
             message=f"{message} (request id: {id_})",
-            type="invalid_request_error",
+            type=_TYPES.get(status, "invalid_request_error"),
             param=None,
             code=code,
             doc_url=doc_url(self.settings.public_url, code),
         )
         body = msgspec.json.encode(ErrorAnswer(error))
+        wait = "retry-after: 1\r\nretry-after-ms: 1000\r\n" if status in _TYPES else ""
         head = (
             f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
             f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
-            f"x-request-id: {id_}\r\nconnection: close\r\n\r\n"
+            f"x-request-id: {id_}\r\n{wait}connection: close\r\n\r\n"
         )
         return head.encode() + body
 
 
-def connection_class(settings: GatewaySettings, ids: IdSource) -> type[Connection]:
+def connection_class(
+    settings: GatewaySettings, ids: IdSource, most_connections: int
+) -> type[Connection]:
     """The protocol class for uvicorn, which makes instances of it with arguments of its own."""
-    return type("Connection", (Connection,), {"settings": settings, "ids": ids})
+    bound = {
+        "settings": settings,
+        "ids": ids,
+        "everyone": Connections(most_connections, settings.max_connections_per_ip),
+        "peers": Peers(settings.trusted_proxies),
+    }
+    return type("Connection", (Connection,), bound)

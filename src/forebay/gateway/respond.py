@@ -1,6 +1,7 @@
 """Sends answers: one place that knows which headers every response has, and counts them.
 
-Every response has `x-request-id`, and what CORS has to say where it is on. A response is started
+Every response has `x-request-id`, what is left of the caller's limits (`meter.py`), and what CORS has
+to say where it is on. A response is started
 once; whoever starts it marks the scope, so that an error that comes later is not sent as a second
 response.
 
@@ -17,6 +18,7 @@ from starlette.types import Scope, Send
 from forebay.core.errors import ForebayError
 from forebay.gateway.cors import Cors
 from forebay.gateway.errors import refusal
+from forebay.gateway.meter import StandingOf, limit_headers
 from forebay.gateway.schema import ErrorAnswer
 from forebay.observe.metrics import Metrics
 
@@ -41,9 +43,17 @@ def started(scope: Scope) -> bool:
 class Responder:
     """Shared by all handlers of an app. `public_url`: what clients call this server, if known."""
 
-    def __init__(self, metrics: Metrics, public_url: str = "", cors: Cors | None = None) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        public_url: str = "",
+        cors: Cors | None = None,
+        *,
+        standing_of: StandingOf,
+    ) -> None:
         self.public_url = public_url
         self.cors = cors
+        self._standing_of = standing_of
         self._responses = metrics.http_responses
 
     async def start(self, scope: Scope, send: Send, status: int, headers: HeaderPairs) -> None:
@@ -52,7 +62,8 @@ class Responder:
         route = scope.get("route")
         # Routes are a fixed table, so the label is bounded; a path nobody serves has no route.
         self._responses.labels(getattr(route, "path", "none"), str(status)).inc()
-        sent = [(b"x-request-id", request_id(scope).encode()), *headers]
+        limits = limit_headers(scope, self._standing_of)
+        sent = [(b"x-request-id", request_id(scope).encode()), *headers, *limits]
         if self.cors is not None:
             sent += self.cors.answer(scope["headers"])
         await send({"type": "http.response.start", "status": status, "headers": sent})

@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import resource
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,6 +29,8 @@ from forebay.gateway.protocol import connection_class
 from forebay.gateway.services import GatewaySettings
 
 BACKLOG = 2048
+# Files that are no connections of clients: stores, engines, the control socket, the admin listener.
+SPARE_FILES = 256
 # A listener on all addresses is found on this one.
 _HERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
@@ -83,6 +86,21 @@ def _why(fault: Exception, host: str, port: int, flag: str) -> str:
     return f"Cannot listen on {host!r} ({why}). Choose an address of this machine with {change}."
 
 
+def room_for(connections: int) -> int:
+    """As many of these as the system lets this process have, which is asked for what it gives.
+
+    A process that has no file left can neither answer nor write a bill.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + SPARE_FILES
+    given = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < given:
+        soft = given
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    fits = connections if soft == resource.RLIM_INFINITY else soft - SPARE_FILES
+    return max(1, min(connections, fits))
+
+
 class Listener:
     """One application on one bound socket."""
 
@@ -93,7 +111,7 @@ class Listener:
         self.host, self.port = bound.getsockname()[:2]
         config = uvicorn.Config(
             app,
-            http=connection_class(settings, ids),
+            http=connection_class(settings, ids, room_for(settings.max_connections)),
             ws="none",
             lifespan="off",
             interface="asgi3",

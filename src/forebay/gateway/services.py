@@ -11,12 +11,14 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Protocol
 
+from forebay.admission import Standing
 from forebay.catalog.contract import Catalog
 from forebay.core.call import Call
 from forebay.core.clock import Clock, IdSource, Spawn
 from forebay.core.event import CallEvent
 from forebay.core.principal import Principal
 from forebay.gateway.cors import check_origins
+from forebay.gateway.peers import check_networks
 from forebay.observe.metrics import Metrics
 from forebay.tenancy.contract import Tenancy
 
@@ -26,8 +28,14 @@ _URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
 class Pipeline(Protocol):
     """The walk of a call, as the gateway sees it."""
 
-    async def enter(self, secret: str) -> Principal:
-        """Who is calling, and the cheapest refusals; before the body is read."""
+    async def knock(self, principal: Principal) -> None:
+        """The cheapest refusal; before the body is read."""
+
+    async def weigh(self, principal: Principal, body_bytes: int) -> None:
+        """The next one: a body too large for the tokens that are left, before it is decoded."""
+
+    def standing(self, principal: Principal, model: str | None = None) -> Standing:
+        """What is left of the limits of this key, and of the model (or alias) if one is named."""
 
     def run(self, call: Call) -> AsyncGenerator[list[CallEvent], None]:
         """The call's events from Admitted to Finished or Failed, in bunches of what is ready
@@ -78,6 +86,14 @@ class GatewaySettings:
     body_seconds: float = field(
         default=20.0, metadata={"help": "Longest a request body may take to arrive; then 408."}
     )
+    body_grace_seconds: float = field(
+        default=5.0,
+        metadata={"help": "Time that a request body has before its rate is looked at."},
+    )
+    min_body_bytes_per_second: int = field(
+        default=1024,
+        metadata={"help": "Slowest that a request body may arrive after that; then 408."},
+    )
     first_byte_seconds: float = field(
         default=2.0,
         metadata={
@@ -112,6 +128,35 @@ class GatewaySettings:
     max_headers: int = field(
         default=100, metadata={"help": "Most header lines of a request; then 431."}
     )
+    max_connections: int = field(
+        default=10_000,
+        metadata={
+            "help": "Most connections of a listener; then idle ones are closed, the oldest first, "
+            "and if none is idle, new ones get 503. Fewer where the system allows fewer files."
+        },
+    )
+    max_connections_per_ip: int = field(
+        default=4096,
+        metadata={
+            "help": "Most connections of one client address (of IPv6: of its /64); then its oldest "
+            "idle one is closed, and if none is idle, new ones get 429."
+        },
+    )
+    max_bad_keys_per_minute: int = field(
+        default=60,
+        metadata={
+            "help": "Requests without a valid API key of one client address in a minute, after "
+            "which such requests get 429 instead of 401."
+        },
+    )
+    trusted_proxies: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "help": "Addresses or networks of reverse proxies in front of this server: only they "
+            "are believed what X-Forwarded-For says of the client's address, and they may have any "
+            "number of connections."
+        },
+    )
     public_url: str = field(
         default="",
         metadata={
@@ -135,6 +180,10 @@ class GatewaySettings:
                 raise ValueError(f"gateway.{setting.name} is {value}, but must be above 0")
         if self.public_url:
             _check_url(self.public_url)
+        try:
+            check_networks(self.trusted_proxies)
+        except ValueError as fault:
+            raise ValueError(f"gateway.trusted_proxies: {fault}") from None
         try:
             check_origins(self.cors_origins)
         except ValueError as fault:

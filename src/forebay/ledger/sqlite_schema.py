@@ -236,7 +236,7 @@ CREATE TRIGGER resolution_ends_its_hold AFTER INSERT ON resolution BEGIN
          open_high_water = max(max_open_holds, open_holds - 1)
    WHERE scope IN (NEW.organisation_id, NEW.project_id, NEW.key_id);
   DELETE FROM hold WHERE id = NEW.call_id;
-  UPDATE head SET sequence = NEW.sequence, hash = NEW.hash;
+  UPDATE head SET sequence = NEW.sequence, hash = NEW.hash WHERE id = 1;
 END;
 """
 

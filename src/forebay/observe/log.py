@@ -19,6 +19,7 @@ get_logger = structlog.get_logger
 EVENTS = {
     "call": "The canonical line: one per call that held money, at its end.",
     "call_refused": "A call was refused before it was queued.",
+    "bad_keys": "Of one address came more requests without a valid API key than a minute allows.",
     "engine_starting": "The engine child is being started.",
     "engine_ready": "The engine loaded, warmed up and serves.",
     "engine_renewed": "The engine child saw so many JSON schemas that it is replaced, once it is idle.",
@@ -26,6 +27,7 @@ EVENTS = {
     "engine_fault": "A generation ended by a fault of the engine.",
     "generation_stopped": "Debug: a generation was stopped after so many received tokens.",
     "usage_mismatch": "The engine's own token count differed from ours; what was received was billed.",
+    "window_failed": "A minute of an engine's counters could not be stored; the next window has it.",
     "hold_swept": "A hold of a dead process was resolved.",
     "settle_failed": "The ledger could not be written when a call ended; it is tried again.",
     "beat_failed": "The ledger could not be written by a beat; it is tried again in a second.",

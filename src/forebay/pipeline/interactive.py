@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Collection
 from dataclasses import replace
 
+from forebay.admission import Need, Permit, Place, Standing
 from forebay.core.call import Call, Prompt, Route, SamplingWish
 from forebay.core.errors import (
     AlreadyResolved,
@@ -38,6 +39,7 @@ from forebay.core.hold import Bill, Claim, Hold, HoldRequest
 from forebay.core.job import Flow, Job, Removal, Resume, Sampling
 from forebay.core.principal import Principal
 from forebay.core.usage import Outcome, Usage, UsageRow
+from forebay.pipeline.kept import IdempotencySettings, KeptCalls
 from forebay.pipeline.kept_answer import encode_head, key_refusal
 from forebay.pipeline.live import LiveCall
 from forebay.pipeline.rooms import Rooms
@@ -52,37 +54,55 @@ MOST_ATTEMPTS = 3
 class InteractivePipeline:
     """Owner of record of the calls it runs. One per gateway process, any number of tasks."""
 
-    def __init__(self, rooms: Rooms, *, process: str) -> None:
+    def __init__(
+        self, rooms: Rooms, *, process: str, idempotency: IdempotencySettings | None = None
+    ) -> None:
         self.rooms = rooms
         self.process = process
+        self.kept = KeptCalls(rooms, self._walk, idempotency or IdempotencySettings())
         self.finished_calls = 0
         self.broken_off_calls = 0
         self._live: dict[str, LiveCall] = {}
         self._breaking_off = False
 
-    async def enter(self, secret: str) -> Principal:
-        """① who is calling, ② the cheapest refusal; before the request's body is even read."""
-        principal = await self.rooms.tenancy.authenticate(secret)
+    async def knock(self, principal: Principal) -> None:
+        """② the cheapest refusal, once ① is known; before the request's body is even read."""
         await self.rooms.admission.knock(principal)
-        return principal
 
-    async def run(self, call: Call) -> AsyncGenerator[list[CallEvent], None]:
+    async def weigh(self, principal: Principal, body_bytes: int) -> None:
+        """② again, once the body's size is known and before anybody looks into it."""
+        await self.rooms.admission.weigh(principal, body_bytes)
+
+    def standing(self, principal: Principal, model: str | None = None) -> Standing:
+        """What is left of the caller's limits; `model`: the name or alias that it asked for."""
+        if model is not None and principal.model_limits:
+            cards = self.rooms.catalog.models(principal)
+            model = next((c.id for c in cards if model in (c.id, *c.aliases)), None)
+        return self.rooms.admission.standing(principal, model)
+
+    def run(self, call: Call) -> AsyncGenerator[list[CallEvent], None]:
         """Yield Admitted, then the call's events up to Finished or Failed, as they become ready.
 
-        Refusals are raised before Admitted. Closing the generator is how a client leaves.
+        Refusals are raised before Admitted. Closing the generator is how a client leaves; a call with
+        an idempotency key does not end with that (`kept.py`).
         """
+        claim = _claim(call)
+        return self._walk(call) if claim is None else self.kept.run(call, claim)
+
+    async def _walk(self, call: Call) -> AsyncGenerator[list[CallEvent], None]:
+        """The walk itself, from ③ on."""
         rooms = self.rooms
         lane, wish = call.lane, call.max_output_tokens
         route = rooms.catalog.choose(call.principal, call.model, lane, wish)  # ③
         _require_choices(call, route)
+        # The wait that ⑦ would refuse, before anything is spent on the prompt: its answer alone.
+        await rooms.admission.foresee(await self._place(call, route, 0))
         prompt = await self._count(call, route)  # ⑤ exact P
         route = _fit(route, len(prompt.ids), call)
-        await self._admit(call, route, len(prompt.ids))  # ⑦
-        self._refuse_if_breaking_off()
         admitted = self._admitted(call, route, len(prompt.ids))
-        hold = await self._hold(call, route, admitted)  # ⑧ M is final
+        permit, hold = await self._reserve(call, route, admitted)  # ⑦ ⑧ M is final
         job = self._job(call, route, prompt, hold)
-        live = LiveCall(job, rooms.stream.read(job), rooms.clock)
+        live = LiveCall(job, rooms.stream.read(job), rooms.clock, permit)
         self._live[job.id] = live
         try:
             self._refuse_if_breaking_off()
@@ -91,7 +111,10 @@ class InteractivePipeline:
             self._start_deadline(live)
             yield [admitted]
             while not live.ended:
-                yield await self._next(live)
+                bunch = await self._next(live)
+                if live.ended:
+                    self._settle_permit(live)  # the answer's headers tell of it
+                yield bunch
         except Exception:
             live.failed = True  # it is not the client that leaves
             raise
@@ -186,11 +209,28 @@ class InteractivePipeline:
             return await self.rooms.tokens.render(route.model, call.messages, scope=scope)
         return await self.rooms.tokens.encode(route.model, call.prompt, scope=scope)
 
-    async def _admit(self, call: Call, route: Route, input_tokens: int) -> None:
-        flow = _flow(call)
+    async def _place(self, call: Call, route: Route, input_tokens: int) -> Place:
         cost = self.rooms.queue.cost(input_tokens, route.ceiling_tokens * call.choices)
         depths = await self.rooms.queue.depths(route.pool)
-        await self.rooms.admission.admit(route.pool, flow, cost, depths)
+        return Place(route.pool, _flow(call), cost, depths, call.queue_deadline_seconds)
+
+    async def _reserve(self, call: Call, route: Route, admitted: Admitted) -> tuple[Permit, Hold]:
+        """⑦ tokens, ⑧ money. Who is refused the money has its tokens back (A4)."""
+        admission = self.rooms.admission
+        need = Need(route.model, admitted.input_tokens, route.ceiling_tokens * call.choices)
+        place = await self._place(call, route, admitted.input_tokens)
+        permit = await admission.admit(call.principal, need, place)
+        try:
+            self._refuse_if_breaking_off()
+            return permit, await self._hold(call, route, admitted)
+        except BaseException:
+            admission.settle(permit, 0)
+            raise
+
+    def _settle_permit(self, live: LiveCall) -> None:
+        permit, live.permit = live.permit, None
+        if permit is not None:
+            self.rooms.admission.settle(permit, live.used_tokens)
 
     def _admitted(self, call: Call, route: Route, input_tokens: int) -> Admitted:
         created_at = self.rooms.clock.now()
@@ -214,7 +254,7 @@ class InteractivePipeline:
             streamed=call.streamed,
             owner=self.process,
             created_at=admitted.created_at,
-            claim=_claim(call, admitted),
+            claim=_claim(call, encode_head(admitted)),
         )
         try:
             return await self.rooms.ledger.hold(request)
@@ -244,7 +284,9 @@ class InteractivePipeline:
             streamed=call.streamed,
             resumable=call.choices == 1 and sampling.resumable,
             choices=call.choices,
-            deadline_seconds=self.rooms.admission.deadline_seconds(flow),
+            deadline_seconds=self.rooms.admission.deadline_seconds(
+                flow, call.queue_deadline_seconds
+            ),
             kept=call.idempotency is not None,
         )
 
@@ -265,7 +307,8 @@ class InteractivePipeline:
             await self.rooms.resolve.release(job.id, job.attempt, bill)
             error = QueueDeadline(
                 f"The call waited {job.deadline_seconds:g} s, the longest that the {job.flow.lane} "
-                "lane allows, and was not started. Nothing was charged; retry later."
+                "lane or its own deadline allows, and was not started. Nothing was charged; retry "
+                "later."
             )
             await self.rooms.stream.fail(job.id, error)
 
@@ -311,6 +354,7 @@ class InteractivePipeline:
         await live.reader.aclose()  # this abandons the job
         try:
             if await self.rooms.queue.remove(job.id) is Removal.WAS_LEASED:
+                live.ran = True
                 return  # its worker was woken by the abandonment and resolves
             # Waiting, never enqueued, or taken from a dead worker whose owner (we) now leaves.
             await self._resolve_left(live)
@@ -330,6 +374,7 @@ class InteractivePipeline:
             await verb(job.id, job.attempt + 1, bill)
 
     def _forget(self, live: LiveCall) -> None:
+        self._settle_permit(live)
         if live.deadline is not None:
             live.deadline.cancel()
         if live.finished:
@@ -344,10 +389,10 @@ def _flow(call: Call) -> Flow:
     return Flow(call.lane, scopes.organisation_id, scopes.project_id)
 
 
-def _claim(call: Call, admitted: Admitted) -> Claim | None:
-    """What a keyed call claims with its hold (L9), and what its answer is told again with."""
+def _claim(call: Call, head: bytes = b"") -> Claim | None:
+    """What a keyed call claims with its hold (L9); `head`: what its answer is told again with."""
     keyed = call.idempotency
-    return None if keyed is None else Claim(keyed.key, keyed.fingerprint, encode_head(admitted))
+    return None if keyed is None else Claim(keyed.key, keyed.fingerprint, head)
 
 
 def _require_choices(call: Call, route: Route) -> None:

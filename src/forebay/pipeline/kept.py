@@ -13,7 +13,7 @@ same request reads the same log from the first event.
   settlement's: an answer is told again only if it was settled, and the other way round.
 - A call without readers is stopped as if its client had left: what was generated is charged, and a
   later request with its key is a new call.
-- A request that finds its key's call is admitted by nothing but its own knock: it costs no permits, no
+- A request that finds its key's call costs its own knock and nothing else: no tokens of a limit, no
   money and no place in the queue.
 
 Not here: the walk itself, what is stored (`kept_answer.py`), the header (`forebay.gateway`).
@@ -22,7 +22,7 @@ Not here: the walk itself, what is stored (`kept_answer.py`), the header (`foreb
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
@@ -30,11 +30,11 @@ from forebay.core.call import Call
 from forebay.core.errors import IdempotencyKeyInUse
 from forebay.core.event import Admitted, CallEvent, Finished
 from forebay.core.hold import Claim
-from forebay.core.principal import Principal
-from forebay.pipeline.interactive import InteractivePipeline
 from forebay.pipeline.kept_answer import key_refusal, told_again
+from forebay.pipeline.rooms import Rooms
 from forebay.stream import EventLog
 
+Walk = Callable[[Call], AsyncGenerator[list[CallEvent], None]]
 Name = tuple[str, str]
 """An organisation and a key of its own."""
 
@@ -83,22 +83,13 @@ class _Kept:
 
 
 class KeptCalls:
-    """What the gateway calls: the pipeline, with keyed calls kept. One per gateway process."""
+    """The keyed calls of one gateway process; `walk` is the walk of any call."""
 
-    def __init__(self, pipeline: InteractivePipeline, settings: IdempotencySettings) -> None:
-        self._pipeline = pipeline
+    def __init__(self, rooms: Rooms, walk: Walk, settings: IdempotencySettings) -> None:
+        self._rooms = rooms
+        self._walk = walk
         self._settings = settings
         self._running: dict[Name, _Kept] = {}
-
-    async def enter(self, secret: str) -> Principal:
-        """① ② of every request."""
-        return await self._pipeline.enter(secret)
-
-    def run(self, call: Call) -> AsyncGenerator[list[CallEvent], None]:
-        """The call's events; of a keyed one that was asked before, those of the first time."""
-        if call.idempotency is None:
-            return self._pipeline.run(call)
-        return self._run_keyed(call, Claim(*call.idempotency))
 
     async def drain(self) -> None:
         """Wait until no keyed call is left: each has a reader, or ends when its time is over."""
@@ -106,11 +97,12 @@ class KeptCalls:
             walks = [kept.walk for kept in self._running.values() if kept.walk is not None]
             await asyncio.wait(walks)
 
-    async def _run_keyed(self, call: Call, wanted: Claim) -> AsyncGenerator[list[CallEvent], None]:
+    async def run(self, call: Call, wanted: Claim) -> AsyncGenerator[list[CallEvent], None]:
+        """The events of the call that has this key: of this one, or of one that was asked before."""
         name = (call.principal.scopes.organisation_id, wanted.key)
         kept, replayed = await self._find(name), True
         if kept is None:
-            remembered = await self._pipeline.rooms.ledger.recall(*name)
+            remembered = await self._rooms.ledger.recall(*name)
             kept = await self._find(name)  # another request may have begun it meanwhile
             if kept is None and remembered is not None:
                 if remembered.answer is None or remembered.claim.fingerprint != wanted.fingerprint:
@@ -134,15 +126,15 @@ class KeptCalls:
 
     def _begin(self, name: Name, call: Call, claim: Claim) -> _Kept:
         kept = self._running[name] = _Kept(claim)
-        spawn = self._pipeline.rooms.spawn
-        kept.walk = spawn(self._walk(name, kept, call), name=f"keyed {call.id}")
+        walk = self._walk_kept(name, kept, call)
+        kept.walk = self._rooms.spawn(walk, name=f"keyed {call.id}")
         return kept
 
-    async def _walk(self, name: Name, kept: _Kept, call: Call) -> None:
+    async def _walk_kept(self, name: Name, kept: _Kept, call: Call) -> None:
         """Walk the call into its log. Cancelled: its readers are gone for good."""
         fault: Exception | None = IdempotencyKeyInUse()  # for who comes while it is cancelled
         try:
-            async with aclosing(self._pipeline.run(call)) as bunches:
+            async with aclosing(self._walk(call)) as bunches:
                 async for bunch in bunches:
                     kept.log.append(bunch)
             fault = None

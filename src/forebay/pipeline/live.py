@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
+from forebay.admission import Permit
 from forebay.core.clock import Clock
 from forebay.core.event import Delta, Failed, Finished, Started
 from forebay.core.job import Job
@@ -19,18 +20,22 @@ class LiveCall:
 
     __slots__ = (
         "_accepted_at", "_clock", "_ids", "broken_off", "deadline", "dispatching", "ended", "enqueued",
-        "failed", "finished", "job", "output_tokens", "queue_ms", "reader", "sequence", "settled",
-        "ttft_ms",
+        "failed", "finished", "job", "output_tokens", "permit", "queue_ms", "ran", "reader", "sequence",
+        "settled", "ttft_ms",
     )  # fmt: skip
 
-    def __init__(self, job: Job, reader: Reader, clock: Clock) -> None:
+    def __init__(
+        self, job: Job, reader: Reader, clock: Clock, permit: Permit | None = None
+    ) -> None:
         self.job = job
         self.reader = reader
+        self.permit = permit  # None once it was settled (A4)
         self.deadline: asyncio.TimerHandle | None = None
         self.enqueued = False
         self.failed = False
         self.broken_off = False
         self.finished = False
+        self.ran = False
         self.settled = False
         self.dispatching = False
         self.ended = False
@@ -52,6 +57,7 @@ class LiveCall:
             self._ids[event.choice].extend(event.token_ids)
         elif isinstance(event, Started):
             self.sequence = event.sequence
+            self.ran = True
             if self.queue_ms is None:
                 self.queue_ms = event.queue_ms
             if self.deadline is not None:
@@ -59,6 +65,12 @@ class LiveCall:
         elif isinstance(event, Finished | Failed):
             self.ended = True
             self.finished = isinstance(event, Finished)
+            self.ran |= self.finished  # also if its worker died before we had read a word
+
+    @property
+    def used_tokens(self) -> int:
+        """P and what was read, of a call that an engine was given; else nothing."""
+        return self.job.input_tokens + self.output_tokens if self.ran else 0
 
     def received(self) -> tuple[tuple[int, ...], ...]:
         """Token ids read so far, per choice: where another attempt resumes (E8)."""

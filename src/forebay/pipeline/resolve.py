@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from forebay.core.clock import Spawn
 from forebay.core.errors import (
@@ -21,7 +22,7 @@ from forebay.core.errors import (
     UnknownHold,
 )
 from forebay.core.hold import Bill
-from forebay.core.usage import UsageRow
+from forebay.core.usage import Outcome, UsageRow
 from forebay.ledger import Ledger
 from forebay.pipeline.report import Reporter
 
@@ -29,6 +30,8 @@ FIRST_DELAY_SECONDS = 0.25
 LAST_DELAY_SECONDS = 15.0
 # A client is kept waiting for its charge to be stored this often before it is told that we failed.
 TRIES = 4
+# Why a call that had ended is free: its charge could not be stored before its client was told.
+GIVEN_UP = "store_unavailable"
 
 Verb = Callable[[str, int, Bill], Awaitable[UsageRow]]
 
@@ -58,7 +61,8 @@ class Resolver:
                 return await self._once(self._ledger.settle, hold_id, attempt, bill, number > 0)
             except StoreUnavailable:
                 continue
-        self._later(self._ledger.release, hold_id, attempt, bill)
+        given_up = replace(bill, outcome=Outcome.FAILED, reason=GIVEN_UP)
+        self._later(self._ledger.release, hold_id, attempt, given_up)
         raise StoreUnavailable("The ledger cannot be written; this call costs nothing.")
 
     async def settle_later(self, hold_id: str, attempt: int, bill: Bill) -> UsageRow | None:
@@ -104,7 +108,8 @@ class Resolver:
             row = await verb(hold_id, attempt, bill)
         except AlreadyResolved as done:
             row = done.row
-            if not again or (row.attempt, row.outcome) != (attempt, bill.outcome):
+            tried = {bill.outcome, Outcome.COMPLETED if bill.reason == GIVEN_UP else bill.outcome}
+            if not again or row.attempt != attempt or row.outcome not in tried:
                 return row  # somebody else resolved it, and reported
         except (StaleAttempt, UnknownHold):
             return None

@@ -94,10 +94,12 @@ class Run:
         self.generation: Generation | None = None
         self.interruption: Interruption | None = None
         self.abandonment: Abandonment | None = None
+        self.on_interrupt: Callable[[], object] | None = None
         self.last_delta_at = started_at
         self.sequence = self.job.resume.sequence
         self.cached_input_tokens = 0
         self.mismatch = False
+        self.ignored = 0  # tokens of this lease that came after a choice's end, or were no model's
         self._started_at = started_at
         self._first_at: float | None = None
         self._before = self.job.resume.output_tokens
@@ -138,6 +140,8 @@ class Run:
             self.interruption = why
             if self.generation is not None:
                 self.generation.stop()
+            if self.on_interrupt is not None:
+                self.on_interrupt()
 
     def protected(self, now: float) -> bool:
         """Whether it must not be preempted (Q7)."""
@@ -173,11 +177,13 @@ class Run:
         choice = self.choices[delta.choice]
         decoder = choice.decoder
         if choice.finish_reason is not None or decoder is None:
+            self.ignored += len(delta.token_ids)
             return None
         if self._first_at is None and delta.token_ids:
             self._first_at = now
         self.last_delta_at = now
         taken = self._take(choice, decoder, delta)
+        self.ignored += len(delta.token_ids) - len(taken)
         if delta.finish_reason is not None and len(taken) == len(delta.token_ids):
             self._check(delta, len(choice.token_ids))
             if choice.finish_reason is None:
@@ -242,6 +248,7 @@ class Run:
             sequence=self.sequence,
             preemptions=before.preemptions + preempted,
             faults=before.faults + fault,
+            barren=before.barren + (fault and not self.generated),
             queue_ms=self.queue_ms,
             ttft_ms=self.ttft_ms,
             earlier_ms=before.earlier_ms,

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from forebay.core.errors import (
     EngineFailed,
@@ -47,6 +48,7 @@ from forebay.core.usage import Outcome, UsageRow
 from forebay.engine import Engine
 from forebay.pipeline.rooms import Rooms
 from forebay.pipeline.run import Interruption, Run
+from forebay.pipeline.suspects import Suspects
 from forebay.scheduler import Policy, Preempt, Running, Snapshot, Take, Waiting, decide
 
 LEASE_SECONDS = 10.0
@@ -55,10 +57,19 @@ PAUSED_SECONDS = 3 * BEAT_SECONDS
 # No token for this long is a hang. The first one may wait for the prefill of long prompts.
 SILENCE_SECONDS = 15.0
 FIRST_TOKEN_SECONDS = 60.0
-# A job that two engine faults have hit is not given a third chance: it may be what kills engines.
-MOST_FAULTS = 2
+# A job of which two engines died before it had a token gets no third one: it may be what kills them.
+MOST_BARREN_FAULTS = 2
+# One that had tokens each time is most likely a bystander; but engines do not die that often.
+MOST_FAULTS = 5
 # An engine that has not come back for this long is not waited for any more.
 ENGINE_AWAY_SECONDS = 60.0
+
+
+class Received(NamedTuple):
+    """Output tokens that an engine yielded to a worker: for calls, and for nobody (past an end)."""
+
+    tokens: int
+    ignored: int
 
 
 class EngineDown(EngineFault):
@@ -82,6 +93,8 @@ class Worker:
         self._idle.set()
         self._draining = False
         self._started = 0
+        self._suspects = Suspects()
+        self._received = self._ignored = 0
         self._ready_at = rooms.clock.monotonic()
 
     async def run(self) -> None:
@@ -109,6 +122,14 @@ class Worker:
     def running(self) -> int:
         """Jobs being generated or concluded now."""
         return len(self._runs)
+
+    def received(self) -> Received:
+        """What its engine yielded to all runs so far: those that ended and those that go on."""
+        runs = self._runs.values()
+        return Received(
+            self._received + sum(run.generated for run in runs),
+            self._ignored + sum(run.ignored for run in runs),
+        )
 
     # -- what to do with free slots ---------------------------------------------------------------
 
@@ -198,6 +219,8 @@ class Worker:
             await self._conclude(run, fault)
         finally:
             abandoned.cancel()
+            self._received += run.generated
+            self._ignored += run.ignored
             del self._runs[run.job.id]
             self._wake.set()
             if not self._runs:
@@ -213,6 +236,11 @@ class Worker:
             return None
         if self._is_down():
             return EngineDown()
+        if run.job.resume.barren:
+            await self._suspects.turn(run)
+            run.last_delta_at = self.rooms.clock.monotonic()
+            if run.interruption is not None:
+                return None
         run.generation = generation = self.engine.generate(run.request())
         try:
             sampling = run.job.sampling
@@ -220,6 +248,8 @@ class Worker:
             await self._publish(run, run.started())
             async for delta in generation:
                 event = run.accept(delta, self.rooms.clock.monotonic())
+                if run.generated:
+                    self._suspects.cleared(run)
                 if event is not None:
                     await self._publish(run, event)
                 if run.fault is not None:
@@ -231,6 +261,7 @@ class Worker:
         except Exception as fault:  # whatever an engine throws ends one call, not the worker
             return fault
         finally:
+            self._suspects.cleared(run)
             await generation.aclose()
         return None
 
@@ -297,7 +328,8 @@ class Worker:
         seconds = run.job.deadline_seconds
         error = QueueDeadline(
             f"The call waited {run.lease.waited_seconds:.1f} s and was not started: the "
-            f"{run.job.flow.lane} lane allows {seconds:g} s. Nothing was charged; retry later."
+            f"{run.job.flow.lane} lane or its own deadline allows {seconds:g} s. Nothing was charged; "
+            "retry later."
         )
         await self._fail(run, Outcome.EVICTED, "queue_deadline", error)
 
@@ -311,7 +343,9 @@ class Worker:
             report.log.error("task_failed", task=f"generate {job.id}", exc_info=fault)
         again = job.resumable or not run.published
         pointless = run.fault is not None or isinstance(fault, EngineDown)
-        if again and not pointless and job.resume.faults + 1 < MOST_FAULTS:
+        barren = job.resume.barren + (not run.generated)
+        often = barren >= MOST_BARREN_FAULTS or job.resume.faults + 1 >= MOST_FAULTS
+        if again and not pointless and not often:
             return await self._return(run, fault=True)
         error = EngineTimeout() if fault is None else EngineFailed()
         return await self._fail(run, Outcome.FAILED, "engine_fault", error)
@@ -339,7 +373,8 @@ class Worker:
     async def _acknowledge(self, run: Run) -> None:
         served = Served(run.generated, run.cached_input_tokens)
         cost = self.rooms.queue.cost(run.job.input_tokens, run.generated)
-        busy = sum(r.job.choices for r in self._runs.values()) >= self.engine.limits().max_sequences
+        depths = await self.rooms.queue.depths(self.pool)
+        busy = any(depth.waiting for depth in depths.values())
         self.rooms.admission.served(self.pool, cost, busy=busy)
         try:
             await self.rooms.queue.ack(run.lease, served=served)
@@ -374,6 +409,8 @@ class Worker:
                 if paused:  # it was us who were silent: what the engine sent has not been read yet
                     run.last_delta_at = now
                 limit = SILENCE_SECONDS if run.generated else FIRST_TOKEN_SECONDS
+                if run.generation is None:
+                    continue  # no engine was asked yet
                 if now - run.last_delta_at > limit:
                     run.interrupt(Interruption.SILENT)
             self._wake.set()  # an engine may have come back

@@ -13,6 +13,7 @@ from forebay.admission import AdmissionSettings
 from forebay.core.errors import ForebayError
 from forebay.core.event import Admitted, CallEvent, Delta, Failed, Finished
 from forebay.core.job import Lane
+from forebay.core.principal import UNLIMITED, RateLimits
 from forebay.engine.settings import ScriptedSettings
 from forebay.queue import QueueSettings
 
@@ -106,6 +107,7 @@ class Scenario:
     store_stalls: tuple[float, float] | None = None
     script: ScriptedSettings = SCRIPT
     max_open_calls: int | None = 24
+    limits: RateLimits = UNLIMITED  # of each key
     queue: QueueSettings = field(default_factory=lambda: QueueSettings(flow_jobs=8, lane_jobs=24))
     admission: AdmissionSettings = field(default_factory=AdmissionSettings)
     watch: Callable[[World], None] | None = None

@@ -74,14 +74,23 @@ class RawClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def post(self, body: dict[str, Any], leave: Leave | None = None) -> Answer:
-        """Ask for a completion; an answer that was left is not `complete`."""
-        leave = leave or Leave()
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """The connection, made now if there is none: so that many calls can begin at once."""
         if self._link is None:
             self._link = await asyncio.open_connection(self._host, self._port, limit=1 << 22)
-        reader, writer = self._link
+        return self._link
+
+    async def post(
+        self, body: dict[str, Any], leave: Leave | None = None, headers: str = ""
+    ) -> Answer:
+        """Ask for a completion; an answer that was left is not `complete`.
+
+        `headers`: more header lines, each with its CR LF.
+        """
+        leave = leave or Leave()
+        reader, writer = await self.connect()
         answer = Answer(time.monotonic())
-        writer.write(self._request(body))
+        writer.write(self._request(body, headers))
         try:
             async with asyncio.timeout(leave.seconds):
                 await self._head(reader, answer)
@@ -105,12 +114,12 @@ class RawClient:
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
 
-    def _request(self, body: dict[str, Any]) -> bytes:
+    def _request(self, body: dict[str, Any], headers: str) -> bytes:
         data = msgspec.json.encode(body)
         return (
             f"POST /v1/chat/completions HTTP/1.1\r\nHost: {self._host}\r\n"
             f"Authorization: Bearer {self._key}\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(data)}\r\n\r\n"
+            f"{headers}Content-Length: {len(data)}\r\n\r\n"
         ).encode() + data
 
     async def _head(self, reader: asyncio.StreamReader, answer: Answer) -> None:

@@ -78,7 +78,9 @@ class WatchedLedger(Ledger, _PassedOn):
         self._claims: dict[tuple[str, str], str] = {}
         self._kept: dict[str, bytes] = {}
         self._forgotten: set[str] = set()
-        self.a_day_passed = False  # on the wall clock, if only for a moment: all keys may have expired
+        self.a_day_passed = (
+            False  # on the wall clock, if only for a moment: all keys may have expired
+        )
 
     async def hold(self, request: HoldRequest) -> Hold:
         try:

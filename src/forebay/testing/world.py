@@ -13,10 +13,12 @@ Topologies
 - `fleet`: two gateways, two workers and a keeper that share a queue and a stream; each dies alone.
 
 Checked after each step: S2 money is conserved and capped (L1-L4, L7, L8, L11, L15: `watched.py`); S6 one
-live lease per job, in order, and S7 the queue's bounds (Q1-Q3, Q5, Q6: `watched_queue.py`); an engine is
-never given more than it can run (E9). At the end: S1 each held call has one outcome; S3 no hold
-outlives its dead owner; S4 completed calls are billed what was streamed, all others by L8; S5 engines
-got each call's own prompt; S8 everything is empty; P3 who was told of a failure of ours pays nothing.
+live lease per job, in order, and S7 the queue's bounds (Q1-Q3, Q5, Q6: `watched_queue.py`); limits
+(A2: `watched_admission.py`); an engine is never given more than it can run (E9); every token that
+it counts is accounted for. At the end: S1 each held
+call has one outcome; S3 no hold outlives its dead owner; S4 completed calls are billed what was streamed,
+all others by L8; S5 engines got each call's own prompt; S8 everything is empty, every permit settled (A4);
+P3 who was told of a failure of ours pays nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from forebay.admission.memory import MemoryAdmission
 from forebay.catalog.settings import SCRIPTED, LaneFactors, price_terms
 from forebay.catalog.static import StaticCatalog
 from forebay.core.call import Call, Idempotency, Message, SamplingWish
-from forebay.core.delta import FinishReason
+from forebay.core.delta import EngineTally, FinishReason
 from forebay.core.errors import ForebayError, StoreUnavailable
 from forebay.core.event import Finished
 from forebay.core.hold import Account
@@ -49,11 +51,11 @@ from forebay.ledger.memory import MemoryLedger
 from forebay.observe import Metrics
 from forebay.pipeline.interactive import InteractivePipeline
 from forebay.pipeline.keeper import Keeper
-from forebay.pipeline.kept import IdempotencySettings, KeptCalls
+from forebay.pipeline.kept import IdempotencySettings
 from forebay.pipeline.report import Reporter
 from forebay.pipeline.resolve import Resolver
 from forebay.pipeline.rooms import Rooms
-from forebay.pipeline.worker import Worker
+from forebay.pipeline.worker import Received, Worker
 from forebay.queue.memory import MemoryQueue
 from forebay.scheduler import Policy
 from forebay.stream.memory import MemoryStream
@@ -64,6 +66,7 @@ from forebay.testing.flaky import FlakyLedger
 from forebay.testing.loop import LoopClock, VirtualLoop, spawn
 from forebay.testing.plans import Plan, Scenario, Seen
 from forebay.testing.watched import WatchedLedger, peek
+from forebay.testing.watched_admission import WatchedAdmission
 from forebay.testing.watched_queue import WatchedQueue
 from forebay.tokens.hf import HuggingFaceTokens
 from forebay.tokens.scripted import scripted_tokens
@@ -89,7 +92,8 @@ class Fabric:
         settings = world.scenario.queue
         self.queue = WatchedQueue(MemoryQueue(settings, world.clock), settings)
         self.stream = MemoryStream(world.clock)
-        self.admission = MemoryAdmission(world.scenario.admission, world.clock, world.ids)
+        admission = MemoryAdmission(world.scenario.admission, world.clock, world.ids)
+        self.admission = WatchedAdmission(admission, world.clock)
 
     def rooms(self, world: World) -> Rooms:
         """The rooms as a process sees them."""
@@ -132,11 +136,12 @@ class World:
         self.catalog = StaticCatalog([MODEL], prices)
         self.seen: list[Seen] = []
         self.engines: dict[str, ScriptedEngine] = {}
+        self.workers: dict[str, Worker] = {}
         self.gateways: dict[str, InteractivePipeline] = {}
-        self.fronts: dict[str, KeptCalls] = {}
         self.alive: list[str] = []
         self.frozen: set[str] = set()
         self._serial = 0
+        self._permits_lost = False
         self._rush = self.random.random() < 0.3
         self._plans = self.scenario.plans or self._random_plans(90 if self._rush else 30)
         self._principals = [self._principal(number) for number in range(3)]
@@ -154,7 +159,8 @@ class World:
                 Account(scopes.key_id, cap, max_open_holds=self.scenario.max_open_calls)
             )
         )
-        return Principal(scopes, weight=number + 1, lanes=frozenset(Lane))
+        limits = self.scenario.limits
+        return Principal(scopes, weight=number + 1, lanes=frozenset(Lane), key_limits=limits)
 
     def _random_plans(self, calls: int) -> list[Plan]:
         """So many calls; one in six has an idempotency key and is sent twice or three times."""
@@ -205,9 +211,10 @@ class World:
         return f"{kind}{self._serial}"
 
     def _start_gateway(self, fabric: Fabric, process: str) -> None:
-        pipeline = InteractivePipeline(fabric.rooms(self), process=process)
+        idempotency = IdempotencySettings(detach_seconds=10.0)
+        rooms = fabric.rooms(self)
+        pipeline = InteractivePipeline(rooms, process=process, idempotency=idempotency)
         self.gateways[process] = pipeline
-        self.fronts[process] = KeptCalls(pipeline, IdempotencySettings(detach_seconds=10.0))
         self.loop.start(process, pipeline.beat_forever())
         self.loop.start(process, pipeline.be_present_forever())
 
@@ -215,6 +222,7 @@ class World:
         engine = ScriptedEngine(ENGINE, self.scenario.script, clock=self.clock)
         self.engines[process] = engine
         worker = Worker(fabric.rooms(self), engine, name=process, pool=MODEL.id, policy=Policy())
+        self.workers[process] = worker
 
         async def life() -> None:
             await engine.start()
@@ -253,15 +261,18 @@ class World:
         """kill -9."""
         self.loop.kill(process)
         self.alive.remove(process)
+        # Permits that a gateway takes with it return with time; a machine takes its limits, too.
+        self._permits_lost |= process in self.gateways and self.topology is Topology.FLEET
         self.gateways.pop(process, None)
 
     # -- what clients and fate do -------------------------------------------------------------
 
-    async def _client(self, seen: Seen, pipeline: KeptCalls) -> None:
+    async def _client(self, seen: Seen, pipeline: InteractivePipeline) -> None:
         plan = seen.plan
+        principal = self._principals[plan.tenant]
         call = Call(
             id=plan.id,
-            principal=self._principals[plan.tenant],
+            principal=principal,
             model=MODEL.id,
             messages=(Message("user", plan.prompt),),
             lane=plan.lane,
@@ -278,6 +289,7 @@ class World:
             idempotency=Idempotency(plan.key, bytes(32)) if plan.key else None,
         )
         try:
+            await pipeline.knock(principal)
             async with (
                 asyncio.timeout(plan.patience_seconds),
                 aclosing(pipeline.run(call)) as bunches,
@@ -302,7 +314,7 @@ class World:
             gateway = self.random.choice(sorted(self.gateways))
             seen = Seen(plan, gateway)
             self.seen.append(seen)
-            self.loop.start(gateway, self._client(seen, self.fronts[gateway]))
+            self.loop.start(gateway, self._client(seen, self.gateways[gateway]))
 
     async def _fate(self) -> None:
         """Kill, freeze and replace processes at random moments; make the wall clock jump (L10)."""
@@ -364,8 +376,15 @@ class World:
         for process in self.alive:
             if (engine := self.engines.get(process)) is not None:
                 assert engine.signals().waiting == 0, "late binding: the engine's line is not empty"
+                self._check_tokens(engine.tally(), self.workers[process].received())
         if self.scenario.watch is not None:
             self.scenario.watch(self)
+
+    @staticmethod
+    def _check_tokens(tally: EngineTally, received: Received) -> None:
+        """By the engine's own count, every token is with a call, on its way or known to be lost."""
+        found = received.tokens + received.ignored + tally.discarded + tally.queued
+        assert tally.made == found, f"tokens: {tally.made} were made, {found} are accounted for"
 
     def _replay(self) -> str:
         """How to see it again; a run with plans of its own is its test's."""
@@ -378,6 +397,7 @@ class World:
         """S3 and S8: nothing is held, queued, leased, streamed or generated any more."""
         assert not self.ledger.unresolved, f"S3: unresolved holds {self.ledger.unresolved}"
         assert not peek(self.fabric.queue.depths(MODEL.id)), "S8: jobs are left in the queue"
+        assert self._permits_lost or not self.fabric.admission.open, "A4: permits are left open"
         for process in self.alive:
             if process in self.gateways:
                 assert self.gateways[process].open_calls == 0, "S8: calls are left open"

@@ -136,6 +136,7 @@ async def serve(settings: Settings, *, watcher: Watcher, stop: Stop) -> Farewell
         api_key = await first_key(administration)
         watcher.ready(Ready(listeners[0].base_url, listeners[1].base_url, api_key, names))
         farewell = await _run_until(stop, plant, listeners)
+        await plant.meters.close_windows()
         return replace(farewell, open_holds=await _open_holds(ground))
 
 
@@ -169,7 +170,7 @@ async def _run_until(stop: Stop, plant: Plant, listeners: Sequence[Listener]) ->
 
 async def _drain(plant: Plant, listeners: Sequence[Listener]) -> None:
     await asyncio.gather(*(listener.stop() for listener in listeners))
-    await plant.kept.drain()
+    await plant.pipeline.kept.drain()
     for worker in plant.workers:
         await worker.drain()
 
@@ -181,7 +182,8 @@ async def _open_ground(settings: Settings, stack: AsyncExitStack) -> Ground:
     pepper = open_pepper(directory / "pepper", ids)
     database = await asyncio.to_thread(open_database, directory / "forebay.db")
     stack.callback(database.close)
-    ledger = await SqliteLedger.open(directory / "ledger.db", clock)
+    kept_bytes = settings.idempotency.kept_bytes
+    ledger = await SqliteLedger.open(directory / "ledger.db", clock, answers_bytes=kept_bytes)
     stack.push_async_callback(ledger.close)
     plans = plans_by_name(settings.plans)
     tenancy = SqlTenancy(database, clock=clock, ids=ids, plans=plans, pepper=pepper)

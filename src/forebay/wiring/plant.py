@@ -19,7 +19,7 @@ from forebay.pipeline.alerting import Alerting
 from forebay.pipeline.gauges import gauge_forever
 from forebay.pipeline.interactive import InteractivePipeline
 from forebay.pipeline.keeper import Keeper
-from forebay.pipeline.kept import KeptCalls
+from forebay.pipeline.meter import Meters
 from forebay.pipeline.rooms import Rooms
 from forebay.pipeline.worker import Worker
 from forebay.scheduler import Policy
@@ -33,8 +33,9 @@ class Plant:
         self.rooms = rooms
         self.metrics = ground.metrics
         self.spawn = rooms.spawn
-        self.pipeline = InteractivePipeline(rooms, process=ground.ids.new("gw"))
-        self.kept = KeptCalls(self.pipeline, settings.idempotency)
+        self.pipeline = InteractivePipeline(
+            rooms, process=ground.ids.new("gw"), idempotency=settings.idempotency
+        )
         self.keeper = Keeper(rooms)
         self.alerting = Alerting(
             ground.alerts,
@@ -43,6 +44,12 @@ class Plant:
             ground.ids,
             rooms.spawn,
             rooms.report,
+        )
+        self.meters = Meters(
+            ground.ledger.records.record_window,
+            process=self.pipeline.process,
+            clock=rooms.clock,
+            report=rooms.report,
         )
         self.engines: list[ChildEngine] = []
         self.workers: list[Worker] = []
@@ -56,8 +63,10 @@ class Plant:
     def add(self, model: ModelSettings, engine: ChildEngine) -> None:
         """One pool: an engine and its worker."""
         name = self._ids.new("worker")
+        worker = Worker(self.rooms, engine, name=name, pool=model.id, policy=Policy())
         self.engines.append(engine)
-        self.workers.append(Worker(self.rooms, engine, name=name, pool=model.id, policy=Policy()))
+        self.workers.append(worker)
+        self.meters.add(model.id, engine, worker)
 
     def start(self) -> None:
         """Start every role; one that ends by itself ends the server."""
@@ -67,6 +76,7 @@ class Plant:
             (self.pipeline.be_present_forever(), "presence"),
             (self.keeper.run(), "keeper"),
             (self.alerting.run(), "alerting"),
+            (self.meters.run(), "meters"),
             (self.activity.sample_forever(), "activity"),
             (
                 gauge_forever(self.rooms, dict(zip(self._models, self.engines, strict=True))),
@@ -83,7 +93,7 @@ class Plant:
     def services(self, settings: Settings) -> Services:
         """What the gateway needs."""
         return Services(
-            pipeline=self.kept,
+            pipeline=self.pipeline,
             catalog=self.rooms.catalog,
             tenancy=self.rooms.tenancy,
             metrics=self.metrics,

@@ -67,6 +67,15 @@ def test_the_pace_is_cost_over_saturated_time() -> None:
     assert rate.cost_per_second == pytest.approx(100, rel=0.05)
 
 
+def test_calls_that_end_together_all_count_although_the_last_leaves_nobody_waiting() -> None:
+    rate = ServiceRate()
+    for second in range(0, 100, 2):
+        rate.served(100, float(second), busy=True)
+        rate.served(100, second + 1.0, busy=True)
+        rate.served(100, second + 1.0, busy=False)
+    assert rate.cost_per_second == pytest.approx(200)
+
+
 def test_the_pace_is_unknown_before_a_second_of_saturation() -> None:
     rate = ServiceRate()
     rate.served(100, 0.0, busy=True)

@@ -39,9 +39,9 @@ TO_CHILD = [
 ]
 TO_PARENT = [
     Ready(EngineLimits(32, 65_536, 32, 8_192, False)),
-    Step([], 0.0),
-    Step([Output(7, 0, (1, 2)), Output(8, 3, (), FinishReason.STOP, 3, 0)], 0.5),
-    Step([Output(9, 3, fault="out of KV memory")], 1.0),
+    Step([], 0.0, 0),
+    Step([Output(7, 0, (1, 2)), Output(8, 3, (), FinishReason.STOP, 3, 0)], 0.5, 10),
+    Step([Output(9, 3, fault="out of KV memory")], 1.0, 10),
     Fault("no such file"),
 ]
 
@@ -49,6 +49,12 @@ TO_PARENT = [
 def test_every_frame_arrives_as_it_was_sent() -> None:
     assert [parse_for_child(pack(frame)[4:]) for frame in TO_CHILD] == TO_CHILD
     assert [parse_for_parent(pack(frame)[4:]) for frame in TO_PARENT] == TO_PARENT
+
+
+@pytest.mark.parametrize("made", [-1, 2**48])
+def test_a_count_that_no_engine_has_is_no_frame(made: int) -> None:
+    with pytest.raises(FrameError):
+        parse_for_parent(pack(Step([], 0.0, made))[4:])
 
 
 def test_what_reaches_an_engine_about_a_call_is_an_allow_list() -> None:

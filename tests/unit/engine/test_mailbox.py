@@ -26,12 +26,18 @@ class Desk:
         self.intake.limits = LIMITS
         self.gate = Gate()
         self.gate.open()
+        self.made = 0
 
     def submit(self, work: Submit) -> None:
         self.submitted.append(work)
 
     def cancel(self, sequence: int) -> None:
         self.cancelled.append(sequence)
+
+    def deliver(self, outputs: list[Output]) -> None:
+        """One step of an engine that counts what it sends."""
+        self.made += sum(len(output.token_ids) for output in outputs)
+        self.intake.deliver(outputs, self.made)
 
     def mail(self, max_tokens: int = 8, choices: int = 1, seed: int | None = None) -> Mail:
         sampling = Sampling(0.5, 0.9, 40, seed, ("stop",))
@@ -44,7 +50,7 @@ class Desk:
         mail = self.mail(max_tokens, choices)
         task = asyncio.ensure_future(anext(mail))
         await asyncio.sleep(0)
-        self.intake.deliver([Output(self.submitted[-choices].sequence, 0, (1,))])
+        self.deliver([Output(self.submitted[-choices].sequence, 0, (1,))])
         assert await task == EngineDelta(0, (1,))
         return mail
 
@@ -61,7 +67,7 @@ async def rest(mail: Mail) -> list[EngineDelta]:
 async def test_outputs_become_deltas_and_the_engines_count_is_passed_on(desk: Desk) -> None:
     """E2: also a wrong one, which is the worker's to judge."""
     mail = await desk.begun()
-    desk.intake.deliver([Output(1, 1, (2, 3)), Output(1, 3, (), STOP, 5, 2)])
+    desk.deliver([Output(1, 1, (2, 3)), Output(1, 3, (), STOP, 5, 2)])
     assert await rest(mail) == [
         EngineDelta(0, (2, 3)),
         EngineDelta(0, (), "", STOP, 5, 2),
@@ -74,8 +80,8 @@ async def test_a_repeat_or_a_gap_is_a_fault_after_what_came_before(
     desk: Desk, position: int
 ) -> None:
     mail = await desk.begun()
-    desk.intake.deliver([Output(1, 1, (2,))])
-    desk.intake.deliver([Output(1, position if position != 2 else 1, (3,))])
+    desk.deliver([Output(1, 1, (2,))])
+    desk.deliver([Output(1, position if position != 2 else 1, (3,))])
     assert await anext(mail) == EngineDelta(0, (2,))
     with pytest.raises(EngineFault, match="where 2 was due"):
         await anext(mail)
@@ -97,7 +103,7 @@ async def test_output_is_cut_at_what_was_asked_for(
 ) -> None:
     """E3."""
     mail = await desk.begun(max_tokens=3)
-    desk.intake.deliver(outputs)
+    desk.deliver(outputs)
     deltas = await rest(mail)
     assert tuple(i for delta in deltas for i in delta.token_ids) == ids
     assert deltas[-1].finish_reason is (LENGTH if cancelled else STOP)
@@ -108,7 +114,7 @@ async def test_output_is_cut_at_what_was_asked_for(
 async def test_a_fault_output_raises_even_with_tokens_still_unread(desk: Desk) -> None:
     """E9."""
     mail = await desk.begun()
-    desk.intake.deliver([Output(1, 1, (2,)), Output(1, 2, fault="out of KV memory")])
+    desk.deliver([Output(1, 1, (2,)), Output(1, 2, fault="out of KV memory")])
     assert await anext(mail) == EngineDelta(0, (2,))
     with pytest.raises(EngineFault, match="KV memory"):
         await anext(mail)
@@ -119,7 +125,7 @@ async def test_late_outputs_of_a_stopped_call_are_ignored(desk: Desk) -> None:
     mail = await desk.begun()
     await mail.aclose()
     again = await desk.begun()
-    desk.intake.deliver([Output(1, 1, (66,)), Output(2, 1, (2,), STOP, 2)])
+    desk.deliver([Output(1, 1, (66,)), Output(2, 1, (2,), STOP, 2)])
     assert await rest(again) == [EngineDelta(0, (2,), "", STOP, 2)]
     assert [work.sequence for work in desk.submitted] == [1, 2]
     assert {work.request_id for work in desk.submitted} == {"req_1"}
@@ -147,7 +153,7 @@ async def test_one_failed_choice_fails_the_request_and_closing_stops_the_others(
 ) -> None:
     """E1."""
     mail = await desk.begun(choices=2)
-    desk.intake.deliver([Output(2, 0, fault="broken")])
+    desk.deliver([Output(2, 0, fault="broken")])
     with pytest.raises(EngineFault, match="broken"):
         await anext(mail)
     await mail.aclose()
@@ -164,6 +170,57 @@ async def test_signals_count_what_was_submitted_up_to_what_may_run(desk: Desk) -
     assert desk.intake.signals(0.25).kv_use == 0.0
 
 
+async def test_a_token_is_queued_until_it_is_yielded_and_discarded_if_nobody_gets_it(
+    desk: Desk,
+) -> None:
+    """(made, discarded, queued): what is left of `made` was yielded."""
+    desk.intake.renew()
+    mail = await desk.begun(max_tokens=4)
+    assert desk.intake.tally() == (1, 1, 0, 0)
+    desk.deliver([Output(1, 1, (2, 3)), Output(77, 0, (1, 2))])  # 77 was dropped, or never was
+    assert desk.intake.tally() == (1, 5, 2, 2)
+    await anext(mail)
+    assert desk.intake.tally() == (1, 5, 2, 0)
+    desk.deliver([Output(1, 3, (4, 5, 6))])  # two beyond what was asked for
+    assert desk.intake.tally() == (1, 8, 4, 1)
+    mail.stop()
+    assert desk.intake.tally().queued == 1
+    await mail.aclose()
+    await mail.aclose()
+    assert desk.intake.tally() == (1, 8, 5, 0)
+
+
+async def test_tokens_that_come_with_a_fault_are_discarded(desk: Desk) -> None:
+    for sequence, fault in enumerate(
+        (
+            Output(1, 1, (2, 3), fault="out of KV memory"),
+            Output(2, 7, (2, 3)),
+            Output(3, 1, (2, 3), logprobs=(-1.0,)),
+        ),
+        start=1,
+    ):
+        mail = await desk.begun()
+        desk.deliver([fault])
+        with pytest.raises(EngineFault):
+            await anext(mail)
+        assert desk.intake.tally() == (0, 3 * sequence, 2 * sequence, 0)
+
+
+async def test_an_engine_that_is_started_again_goes_on_where_the_last_one_stopped_counting(
+    desk: Desk,
+) -> None:
+    desk.intake.renew()
+    mail = await desk.begun()
+    desk.deliver([Output(1, 1, (2,))])
+    desk.intake.fail_all("the engine died")
+    desk.intake.renew()
+    desk.made = 0
+    await desk.begun()
+    assert desk.intake.tally() == (2, 3, 0, 1)
+    assert await anext(mail) == EngineDelta(0, (2,))  # received from the one that died
+    assert desk.intake.tally() == (2, 3, 0, 0)
+
+
 async def test_a_call_waits_at_a_shut_gate_and_goes_in_when_it_opens(desk: Desk) -> None:
     desk.gate.shut()
     mail = desk.mail()
@@ -172,7 +229,7 @@ async def test_a_call_waits_at_a_shut_gate_and_goes_in_when_it_opens(desk: Desk)
     assert desk.submitted == []
     desk.gate.open()
     await asyncio.sleep(0)
-    desk.intake.deliver([Output(1, 0, (1,), LENGTH, 1)])
+    desk.deliver([Output(1, 0, (1,), LENGTH, 1)])
     assert (await task).token_ids == (1,)
 
 
@@ -212,7 +269,7 @@ async def test_drained_returns_when_the_last_sequence_has_ended(desk: Desk) -> N
     await desk.begun()
     await desk.begun()
     drained = asyncio.ensure_future(desk.intake.drained())
-    desk.intake.deliver([Output(1, 1, (2,), STOP, 2)])
+    desk.deliver([Output(1, 1, (2,), STOP, 2)])
     await asyncio.sleep(0)
     assert not drained.done()
     desk.intake.fail_all("the engine died")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from forebay.admission import Standing
 from forebay.catalog.contract import Catalog, ModelCard
 from forebay.core.call import Call, Route
 from forebay.core.delta import FinishReason
@@ -40,17 +41,24 @@ class FakePipeline:
         self.script: list[Any] = []
         self.refusal: Exception | None = None
         self.calls: list[Call] = []
-        self.secrets: list[str] = []
+        self.knocks = 0
+        self.weights: list[int] = []
+        self.asked: list[str | None] = []
+        self.stands = Standing()
         self.left = asyncio.Event()
         self.ending: str | None = None
 
-    async def enter(self, secret: str) -> Principal:
-        self.secrets.append(secret)
+    async def knock(self, principal: Principal) -> None:
+        self.knocks += 1
         if self.refusal is not None:
             raise self.refusal
-        if secret != SECRET:
-            raise InvalidKey
-        return PRINCIPAL
+
+    async def weigh(self, principal: Principal, body_bytes: int) -> None:
+        self.weights.append(body_bytes)
+
+    def standing(self, principal: Principal, model: str | None = None) -> Standing:
+        self.asked.append(model)
+        return self.stands
 
     async def run(self, call: Call) -> AsyncGenerator[list[CallEvent], None]:
         self.calls.append(call)
@@ -98,7 +106,11 @@ class FakeCatalog(Catalog):
 
 
 class FakeTenancy:
+    def __init__(self) -> None:
+        self.secrets: list[str] = []
+
     async def authenticate(self, secret: str) -> Principal:
+        self.secrets.append(secret)
         if secret != SECRET:
             raise InvalidKey
         return PRINCIPAL
@@ -171,10 +183,11 @@ class Gateway:
         self.metrics = Metrics()
         self.settings = GatewaySettings()
         self.tasks = Tasks()
+        self.tenancy = FakeTenancy()
         self.services = Services(
             pipeline=self.pipeline,
             catalog=FakeCatalog(),
-            tenancy=FakeTenancy(),  # type: ignore[arg-type]
+            tenancy=self.tenancy,  # type: ignore[arg-type]
             metrics=self.metrics,
             ids=CountingIds(),
             clock=self.clock,

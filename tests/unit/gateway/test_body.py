@@ -172,6 +172,29 @@ async def test_a_body_that_does_not_arrive_is_refused_and_the_connection_closed(
     assert answer.headers["connection"] == "close"
 
 
+async def test_a_body_that_drips_is_not_waited_for_as_long_as_one_that_flows(gateway):
+    gateway.script("a")
+    gateway.settings = replace(
+        gateway.settings, body_grace_seconds=0.1, min_body_bytes_per_second=1000, body_seconds=30
+    )
+    drip = [part for byte in HELLO for part in (bytes([byte]), 0.05)]
+    answer = await asyncio.wait_for(gateway.request("POST", CHAT, body=drip), 5)
+    assert (answer.status, answer.error["code"]) == (408, "request_timeout")
+    assert "it must be 1000 bytes a second or more" in answer.error["message"]
+    assert answer.headers["connection"] == "close"
+    padding = b" " * 500
+    flow = [part for _ in range(8) for part in (padding, 0.05)]  # ten times as fast as it must
+    assert (await gateway.request("POST", CHAT, body=[*flow, HELLO])).status == 200
+
+
+async def test_a_body_that_flows_for_ever_is_cut_off_too(gateway):
+    gateway.settings = replace(gateway.settings, body_seconds=0.2)
+    flow = [part for _ in range(1000) for part in (b" " * 2000, 0.01)]
+    answer = await asyncio.wait_for(gateway.request("POST", CHAT, body=flow), 5)
+    assert answer.status == 408
+    assert "did not arrive within 0.2 s" in answer.error["message"]
+
+
 @pytest.mark.parametrize("coding", ["gzip", "x-gzip", "GZIP", " gzip , identity"])
 async def test_rule_58_a_gzip_body_is_served(gateway, coding):
     gateway.script("a")

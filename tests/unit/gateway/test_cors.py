@@ -40,7 +40,7 @@ async def test_rule_51_a_preflight_is_granted_without_a_key_with_the_headers_it_
     assert answer.headers["access-control-max-age"] == "7200"
     assert answer.headers["vary"] == "origin"
     assert answer.headers["x-request-id"].startswith("req_")
-    assert site.pipeline.secrets == []
+    assert site.tenancy.secrets == []
 
 
 async def test_rule_51_a_preflight_of_another_spelling_or_of_nothing_is_granted_too(site):
@@ -143,7 +143,7 @@ def test_every_header_of_ours_that_the_documentation_names_may_be_read():
     table = HTTP.read_text().partition("## Headers of an answer")[2].partition("\n## ")[0]
     rows = "\n".join(re.findall(r"^\|([^|]*)\|", table, re.MULTILINE))
     named = set(re.findall(r"`([a-z0-9-]+)", rows))
-    ours = {name for name in named if name.startswith(("x-", "retry-"))}
+    ours = {name for name in named if name.startswith(("x-", "retry-", "idempotency-hit"))}
     assert ours == set(EXPOSED)
 
 

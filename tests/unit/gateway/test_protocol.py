@@ -290,6 +290,12 @@ async def test_connect_is_refused_and_nothing_behind_it_is_read(connect, target,
         b"GET /livez HTTP/1.1\r\nHost: x\n\r\n",
         GET + b"\n",
         GET + b"X: a\rb\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\n\r\n",
+        GET + b"Host: y\r\n\r\n",
+        *(
+            GET.replace(b"x", host) + b"\r\n"
+            for host in (b"x/livez", b"x?", b"a@x", b"x y", b"[::1")
+        ),
         CHUNKED + b"2\n{}\r\n0\r\n\r\n",
         CHUNKED + b"2\r\n{}\n0\r\n\r\n",
         CHUNKED + b"2;x=\n\r\n{}\r\n0\r\n\r\n",

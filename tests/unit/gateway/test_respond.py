@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from forebay.admission import Standing
 from forebay.core.errors import StoreUnavailable
 from forebay.gateway.respond import REQUEST_ID, Responder, started
 from forebay.observe.metrics import Metrics
@@ -12,7 +13,7 @@ async def test_a_response_is_marked_counted_and_has_its_id():
     async def send(message):
         sent.append(message)
 
-    responder = Responder(metrics)
+    responder = Responder(metrics, standing_of=lambda *_: Standing())
     assert not started(scope)
     await responder.error(scope, send, StoreUnavailable(), [(b"x-more", b"1")])
     assert started(scope)

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 
 import pytest
 
 from forebay.gateway import GatewaySettings
-from forebay.gateway.serve import PortUnavailable, bind, with_address
+from forebay.gateway.serve import SPARE_FILES, PortUnavailable, bind, room_for, with_address
 
 
 def test_a_taken_port_is_said_with_its_number_and_flag():
@@ -46,6 +47,26 @@ def test_a_server_on_one_address_knows_it_and_one_on_all_does_not(host, address)
         assert known.public_url == address.format(port=bound.getsockname()[1])
         told = GatewaySettings(public_url="https://llm.example.org")
         assert with_address(told, bound) == told
+
+
+@pytest.mark.parametrize(
+    ("limits", "asked", "room"),
+    [
+        ((1024, 1_000_000), 1256, 1000),  # what is missing is asked for
+        ((1024, 1024), None, 768),
+        ((1024, 1100), 1100, 844),
+        ((5000, 5000), None, 1000),
+        ((100, 100), None, 1),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), None, 1000),
+    ],
+)
+def test_connections_are_no_more_than_the_system_gives_files_for(monkeypatch, limits, asked, room):
+    set_to = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
+    monkeypatch.setattr(resource, "setrlimit", lambda _, pair: set_to.append(pair))
+    assert SPARE_FILES == 256
+    assert room_for(1000) == room
+    assert set_to == ([(asked, limits[1])] if asked else [])
 
 
 @pytest.fixture

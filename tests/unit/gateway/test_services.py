@@ -47,6 +47,11 @@ def test_an_origin_that_is_none_is_refused_with_the_name_of_the_setting():
         replace(GatewaySettings(), cors_origins=("https://b.example", "a.example"))
 
 
+def test_a_proxy_that_is_no_address_is_refused_with_the_name_of_the_setting():
+    with pytest.raises(ValueError, match=r"trusted_proxies: 'lb\.internal' is no address"):
+        replace(GatewaySettings(), trusted_proxies=("10.0.0.0/8", "lb.internal"))
+
+
 def test_readiness_is_having_no_reason_against_it():
     assert Readiness().ready
     assert not Readiness(("x",)).ready

@@ -167,6 +167,7 @@ def test_a_store_that_stays_away_makes_the_call_free_as_soon_as_it_is_back(
         await asyncio.sleep(60)
         [row] = await rows(ledger)
         assert row.amount_nanos == 0
+        assert (row.outcome, row.reason) == (Outcome.FAILED, "store_unavailable")
         balance = await ledger.balances("key")
         assert (balance.open_holds, balance.pending_nanos, balance.posted_nanos) == (0, 0, 0)
 
@@ -355,5 +356,25 @@ def test_a_settlement_whose_answer_was_lost_is_reported_once(loop: VirtualLoop) 
     async def story() -> None:
         await ledger.open_hold()
         assert await resolver.settle("req_1", 1, BILL) is not None
+
+    assert reports(live(loop, story)) == 1
+
+
+def test_a_settlement_whose_answer_was_lost_for_good_is_reported_once_too(
+    loop: VirtualLoop,
+) -> None:
+    """The store went away in the moment of the commit, and was away when the client was told."""
+    ledger = AnswerLost(loop)
+    resolver = Resolver(ledger, spawn, Reporter(Metrics()))
+
+    async def story() -> None:
+        await ledger.open_hold()
+        task = asyncio.ensure_future(resolver.settle("req_1", 1, BILL))
+        await asyncio.sleep(0.1)
+        ledger.failures = TRIES - 1
+        with pytest.raises(StoreUnavailable):
+            await task
+        await asyncio.sleep(60)
+        assert len(await rows(ledger)) == 1
 
     assert reports(live(loop, story)) == 1

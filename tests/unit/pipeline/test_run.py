@@ -84,6 +84,7 @@ def test_an_engine_that_goes_on_past_m_is_cut_there(sizes: tuple[int, ...]) -> N
     assert run.finish_reasons == (FinishReason.LENGTH,)
     assert run.finished
     assert run.usage().output_tokens == 5
+    assert (run.generated, run.ignored) == (5, 3)
 
 
 def test_what_arrives_after_the_end_changes_nothing() -> None:
@@ -92,6 +93,7 @@ def test_what_arrives_after_the_end_changes_nothing() -> None:
     run.accept(says("abc"), 1.0)
     before = (run.sequence, run.usage(), run.last_delta_at)
     assert run.accept(says("def", FinishReason.STOP, reported=6), 2.0) is None
+    assert (run.generated, run.ignored) == (3, 3)
     assert (run.sequence, run.usage(), run.last_delta_at) == before
 
 
@@ -189,6 +191,7 @@ def test_an_id_that_is_not_the_model_s_keeps_what_came_before_it() -> None:
     assert str(ALIEN) in str(run.fault)
     assert run.finish_reasons == (None,), "a fault is never an end (E9)"
     assert run.usage().output_tokens == 2
+    assert (run.generated, run.ignored) == (2, 3)
     assert run.resume(fault=True).token_ids == (tuple(b"ab"),)
 
 
@@ -280,7 +283,7 @@ def test_a_run_that_published_nothing_begins_again_from_the_prompt() -> None:
     first = run_of(job_with(choices=2))
     first.started()
     resume = first.resume(fault=True)
-    assert resume == Resume(sequence=1, faults=1, queue_ms=0)
+    assert resume == Resume(sequence=1, faults=1, barren=1, queue_ms=0)
     request = run_of(replace(first.job, resume=resume)).request()
     assert (request.prompt_ids, request.max_tokens, request.choices) == (PROMPT, 100, 2)
 
@@ -292,6 +295,17 @@ def test_each_return_is_counted_with_its_reason() -> None:
         job = replace(job, resume=run_of(job).resume(**{returned: True}))
     assert (job.resume.preemptions, job.resume.faults) == (2, 1)
     assert run_of(job).resume() == job.resume
+
+
+def test_a_fault_before_any_token_of_the_lease_is_counted_apart() -> None:
+    """Of those it may be the reason; with a token it is most likely a bystander."""
+    first = run_of(JOB)
+    first.accept(says("a"), 1.0)
+    second = run_of(replace(JOB, resume=first.resume(fault=True)))
+    assert (second.job.resume.faults, second.job.resume.barren) == (1, 0)
+    third = run_of(replace(JOB, resume=second.resume(fault=True)))
+    assert (third.job.resume.faults, third.job.resume.barren) == (2, 1)
+    assert third.resume(preempted=True).barren == 1
 
 
 def test_an_engine_is_told_no_stop_strings() -> None:

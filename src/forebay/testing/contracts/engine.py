@@ -23,7 +23,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from forebay.core.delta import EngineDelta, EngineRequest, EngineSignals, FinishReason
+from forebay.core.delta import EngineDelta, EngineRequest, EngineSignals, EngineTally, FinishReason
 from forebay.core.errors import EngineFault
 from forebay.core.job import Sampling
 from forebay.engine.contract import Engine, Generation
@@ -292,6 +292,58 @@ async def test_a_schema_that_should_never_have_come_so_far_is_that_requests_faul
         with pytest.raises(EngineFault):
             await collect(engine, request)
     assert len(ids_of(await bystander)) == 24
+
+
+class Reader:
+    """Reads generations and checks at every delta that no token of the engine is unaccounted for."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._before = engine.tally()
+        self.received = 0
+
+    def check(self) -> EngineTally:
+        """What the engine counted since this reader came."""
+        now, before = self._engine.tally(), self._before
+        made, discarded = now.made - before.made, now.discarded - before.discarded
+        assert made == self.received + discarded + now.queued - before.queued
+        return EngineTally(now.boot - before.boot, made, discarded, now.queued)
+
+    async def read(self, request: EngineRequest, *, most: int = 10_000) -> None:
+        """Up to so many deltas, then close it, whatever there is still to come."""
+        async with aclosing(self._engine.generate(request)) as generation:
+            async for delta in generation:
+                self.received += len(delta.token_ids)
+                self.check()
+                most -= 1
+                if not most:
+                    break
+        self.check()
+
+
+async def test_every_token_that_the_engine_counts_was_yielded_or_is_known_to_be_discarded(
+    engine: Engine, prompt: Prompter
+) -> None:
+    """By its own counter, while calls end, are closed early, are cancelled and run out of memory."""
+    reader = Reader(engine)
+    calls = [ask(prompt(f"call {n}"), 20, name=f"req_{n}", choices=1 + n % 2) for n in range(6)]
+    reading = [reader.read(call, most=(3, 10_000)[n % 3 > 0]) for n, call in enumerate(calls)]
+    tasks = [asyncio.ensure_future(each) for each in reading]
+    cancelled = asyncio.ensure_future(reader.read(filler(engine, prompt("cancelled"), 120)))
+    await asyncio.gather(*tasks[:2])
+    cancelled.cancel()
+    await asyncio.gather(*tasks)
+    unread = engine.generate(ask(prompt("unread"), 12))
+    reader.received += len((await first(unread)).token_ids)
+    await reader.read(ask(prompt("time passes"), 8))
+    await unread.aclose()
+    with pytest.raises(EngineFault):
+        await reader.read(ask(padded(prompt("too much"), engine.limits().kv_tokens - 48), 80))
+    await reader.read(ask(prompt("last"), 8))
+    tally = reader.check()
+    assert tally.made >= 4 * 20 + 8 + 8
+    assert (tally.boot, tally.queued) == (0, 0)
+    await idle(engine)
 
 
 async def test_running_out_of_kv_memory_is_a_fault_and_never_an_end(

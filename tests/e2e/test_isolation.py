@@ -1,0 +1,124 @@
+"""What another organisation has, looks from outside like what is not there: every id, every verb."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.e2e.running import Server
+
+VERBS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+# Of each path with an id in it: an id that the other organisation has. A route that is new here
+# joins by naming one; that there is one for every path is asserted below.
+THEIRS = {"/v1/models/{id}": "private-model"}
+# Everybody may read these; their parameter is no object's id.
+PUBLIC = {"/docs/errors/{code}"}
+NOBODYS = "no-such-thing"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    models = [{"id": "scripted"}, {"id": "private-model", "engine": "scripted"}]
+    env = {"FOREBAY_MODELS": json.dumps(models)}
+    with Server.start(data_dir=tmp_path_factory.mktemp("two"), env=env) as server:
+        yield server
+
+
+def key_of(server: Server, organisation: str, *more: str) -> str:
+    made = server.command_json("keys", "create", "--organisation", organisation, *more)
+    return str(made["key"])
+
+
+@pytest.fixture(scope="module")
+def theirs(server: Server) -> str:
+    return key_of(server, "theirs")
+
+
+@pytest.fixture(scope="module")
+def ours(server: Server, theirs: str) -> str:
+    """Of an organisation that may use one model only."""
+    return key_of(server, "ours", "--model", "scripted")
+
+
+def ask(
+    server: Server, key: str, verb: str, path: str, body: Any = None
+) -> tuple[int, dict[str, str], bytes]:
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=30)
+    data = None if body is None else json.dumps(body).encode()
+    try:
+        connection.request(verb, path, data, {"Authorization": f"Bearer {key}"})
+        answer = connection.getresponse()
+        return answer.status, dict(answer.headers), answer.read()
+    finally:
+        connection.close()
+
+
+def told(answer: tuple[int, dict[str, str], bytes], name: str) -> tuple[int, Any, bytes]:
+    """An answer without what differs each time: its date, its request id, the id asked for."""
+    status, headers, body = answer
+    changing = ("date", "x-request-id", "content-length")
+    kept = {key: value for key, value in headers.items() if key.lower() not in changing}
+    body = re.sub(rb"req_[0-9a-f]+", b"req_", body).replace(name.encode(), b"ID")
+    return status, kept, body
+
+
+def paths_with_ids(server: Server) -> list[str]:
+    _, _, document = ask(server, "", "GET", "/openapi.json")
+    return [path for path in json.loads(document)["paths"] if "{" in path and path not in PUBLIC]
+
+
+def test_every_path_with_an_id_is_asked_for_one_of_somebody_else(server: Server) -> None:
+    assert set(paths_with_ids(server)) == set(THEIRS), "name an id of another organisation here"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_another_organisations_id_answers_exactly_like_a_missing_one(
+    server: Server, ours: str, theirs: str, verb: str
+) -> None:
+    """L14: status, headers and body, with and without a body of ours."""
+    for path in paths_with_ids(server):
+        theirs_id = THEIRS[path]
+        for body in (None, {}):
+            seen, missing = (
+                told(ask(server, ours, verb, re.sub(r"\{[^}]*\}", quote(id_), path), body), id_)
+                for id_ in (theirs_id, NOBODYS)
+            )
+            assert seen == missing, f"{verb} {path}"
+        if verb == "GET":
+            there = ask(server, theirs, verb, re.sub(r"\{[^}]*\}", quote(theirs_id), path))
+            assert there[0] == 200, "it exists, for its owner"
+            assert seen[0] == 404
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+@pytest.mark.parametrize("stream", [True, False])
+def test_another_organisations_model_in_a_body_answers_like_a_missing_one(
+    server: Server, ours: str, theirs: str, path: str, stream: bool
+) -> None:
+    def body(model: str) -> dict[str, Any]:
+        prompt = {"messages": [{"role": "user", "content": "hi"}]}
+        if path == "/v1/completions":
+            prompt = {"prompt": "hi"}  # type: ignore[dict-item]
+        return {"model": model, "stream": stream, "max_tokens": 2, **prompt}
+
+    seen, missing = (
+        told(ask(server, ours, "POST", path, body(name)), name)
+        for name in ("private-model", NOBODYS)
+    )
+    assert seen == missing
+    assert seen[0] == 404
+    assert ask(server, theirs, "POST", path, body("private-model"))[0] == 200
+
+
+def test_what_is_listed_is_ones_own(server: Server, ours: str, theirs: str) -> None:
+    """L14: of every list that takes a key."""
+    _, _, listed = ask(server, ours, "GET", "/v1/models")
+    assert [model["id"] for model in json.loads(listed)["data"]] == ["scripted"]
+    _, _, listed = ask(server, theirs, "GET", "/v1/models")
+    assert [model["id"] for model in json.loads(listed)["data"]] == ["private-model", "scripted"]
