@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from forebay import __version__
 from forebay.cli import (
+    alerts,
     audit,
     budgets,
     chat,
@@ -62,6 +63,7 @@ def build() -> typer.Typer:
     app.command("chat")(chat.chat)
     app.add_typer(keys.build(), name="keys")
     app.add_typer(budgets.build(), name="budgets")
+    app.add_typer(alerts.build(), name="alerts")
     app.add_typer(usage.build(), name="usage")
     app.add_typer(audit.build(), name="audit")
     app.command("reconcile")(reconcile.reconcile)

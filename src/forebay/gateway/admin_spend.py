@@ -5,6 +5,7 @@ Not here: that a limit holds (`forebay.ledger`), who is told (alerts are only ke
 
 from __future__ import annotations
 
+from forebay.alerts import SpendAlert
 from forebay.core.hold import Balance
 from forebay.gateway.admin import Asked, Operation, page
 from forebay.gateway.admin_projects import PROJECTS
@@ -22,7 +23,6 @@ from forebay.gateway.admin_schema import (
     WireSpendLimit,
 )
 from forebay.pipeline.admin_alerts import AlertRequest
-from forebay.tenancy.contract import SpendAlert
 
 _ORGANISATION = "/v1/organization"
 _PROJECT = PROJECTS + "/{project_id}"

@@ -210,6 +210,7 @@ def verbs(administration: Administration) -> dict[str, Callable[[dict[str, Any]]
     """The table of verbs, each taking plain data; the command line uses it when no server runs."""
     books = administration.bookkeeping
     keys, budgets, reports = administration.keys, administration.budgets, administration.reports
+    alerts = administration.named_alerts
     table: dict[str, Method] = {
         "keys.create": keys.create,
         "keys.list": keys.list,
@@ -221,6 +222,10 @@ def verbs(administration: Administration) -> dict[str, Callable[[dict[str, Any]]
         "budgets.set": budgets.set,
         "budgets.top_up": budgets.top_up,
         "budgets.list": budgets.list,
+        "alerts.list": alerts.list,
+        "alerts.add": alerts.add,
+        "alerts.remove": alerts.remove,
+        "alerts.test": alerts.test,
         "usage": reports.usage,
         "usage.totals": reports.usage_totals,
         "models": reports.models,

@@ -5,7 +5,13 @@ from forebay.ledger.archive import archived, follow
 from forebay.ledger.audit import START, Link
 from forebay.ledger.contract import Books, Ledger, Records
 from forebay.ledger.pricing import amount_nanos
-from forebay.ledger.rules import DEAD_AFTER_SECONDS, REMEMBERED_SECONDS, drop_limit
+from forebay.ledger.rules import (
+    DEAD_AFTER_SECONDS,
+    REMEMBERED_SECONDS,
+    day_id,
+    drop_limit,
+    period_id,
+)
 
 __all__ = [
     "ARCHIVE_FIELDS",
@@ -18,6 +24,8 @@ __all__ = [
     "Records",
     "amount_nanos",
     "archived",
+    "day_id",
     "drop_limit",
     "follow",
+    "period_id",
 ]

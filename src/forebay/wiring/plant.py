@@ -16,6 +16,7 @@ from forebay.engine.process import ChildEngine
 from forebay.gateway.services import Readiness, Services
 from forebay.pipeline.activity import Activity
 from forebay.pipeline.administration import Administration
+from forebay.pipeline.alerting import Alerting
 from forebay.pipeline.gauges import gauge_forever
 from forebay.pipeline.interactive import InteractivePipeline
 from forebay.pipeline.keeper import Keeper
@@ -37,6 +38,14 @@ class Plant:
             rooms, process=ground.ids.new("gw"), idempotency=settings.idempotency
         )
         self.keeper = Keeper(rooms)
+        self.alerting = Alerting(
+            ground.alerts,
+            ground.ledger.records,
+            ground.webhooks,
+            ground.ids,
+            rooms.spawn,
+            rooms.report,
+        )
         self.meters = Meters(
             ground.ledger.records.record_window,
             process=self.pipeline.process,
@@ -67,6 +76,7 @@ class Plant:
             (self.pipeline.beat_forever(), "beat"),
             (self.pipeline.be_present_forever(), "presence"),
             (self.keeper.run(), "keeper"),
+            (self.alerting.run(), "alerting"),
             (self.meters.run(), "meters"),
             (self.activity.sample_forever(), "activity"),
             (
