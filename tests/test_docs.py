@@ -86,7 +86,7 @@ def test_commands_and_their_options_exist(path):
             assert name in known, line
             if f"{name} list" in known:  # a group: the words that follow are its commands
                 before_options = takewhile(lambda word: not word.startswith(("-", "[")), more)
-                inner = [word for word in before_options if re.fullmatch(r"[a-z]+", word)]
+                inner = [word for word in before_options if re.fullmatch(r"[a-z]+(-[a-z]+)*", word)]
                 for word in inner:
                     assert f"{name} {word}" in known, line
                 name = f"{name} {inner[0]}" if inner else name

@@ -112,13 +112,13 @@ async def serve(settings: Settings, *, watcher: Watcher, stop: Stop) -> Farewell
         stack.callback(admin.close)
         ground = await _open_ground(settings, stack)
         plant = await _build_plant(settings, ground, watcher, stack)
-        services = plant.services(settings)
+        administration = _administration(settings, ground, plant)
+        services = plant.services(administration)
         ids, gateway = ground.ids, with_address(settings.gateway, public)
         listeners = [
             Listener(build_public(services, gateway), public, settings=gateway, ids=ids),
             Listener(build_admin(services, gateway), admin, settings=gateway, ids=ids),
         ]
-        administration = _administration(settings, ground, plant)
         control = ControlServer(settings.data_dir / "control.sock", administration)
         await plant.keeper.take_over()
         await administration.budgets.apply_plans()

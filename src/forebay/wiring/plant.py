@@ -15,6 +15,7 @@ from forebay.config import Settings
 from forebay.engine.process import ChildEngine
 from forebay.gateway.services import Readiness, Services
 from forebay.pipeline.activity import Activity
+from forebay.pipeline.administration import Administration
 from forebay.pipeline.alerting import Alerting
 from forebay.pipeline.gauges import gauge_forever
 from forebay.pipeline.interactive import InteractivePipeline
@@ -90,7 +91,7 @@ class Plant:
         """Calls being answered now."""
         return self.pipeline.open_calls
 
-    def services(self, settings: Settings) -> Services:
+    def services(self, administration: Administration) -> Services:
         """What the gateway needs."""
         return Services(
             pipeline=self.pipeline,
@@ -101,6 +102,7 @@ class Plant:
             clock=self.rooms.clock,
             spawn=self.spawn,
             health=self.health,
+            administration=administration,
         )
 
     def health(self) -> Readiness:
