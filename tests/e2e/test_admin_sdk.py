@@ -151,6 +151,7 @@ def test_spend_alerts_are_kept_for_the_organisation_and_its_projects(ours):
     alerts = organisation.spend_alerts
     alert = alerts.create(**wanted)
     assert alert.webhook_url == "https://hook.example/spend"
+    assert alert.webhook_secret.startswith("whsec_")
     assert alert.notification_channel.recipients == ["a@example.org"]
     changed = alerts.update(alert.id, **{**wanted, "threshold_amount": 2000})
     assert alerts.retrieve(alert.id) == changed
@@ -161,9 +162,11 @@ def test_spend_alerts_are_kept_for_the_organisation_and_its_projects(ours):
     mine = organisation.projects.spend_alerts
     alert = mine.create(project.id, **wanted)
     assert alert.object == "project.spend_alert"
-    assert mine.retrieve(alert.id, project_id=project.id) == alert
+    kept = mine.retrieve(alert.id, project_id=project.id)
+    shown_once = {"webhook_secret": alert.webhook_secret}
+    assert {**kept.to_dict(), **shown_once} == alert.to_dict()
     assert [each.id for each in mine.list(project.id)] == [alert.id]
-    assert mine.update(alert.id, project_id=project.id, **wanted) == alert
+    assert mine.update(alert.id, project_id=project.id, **wanted) == kept
     assert mine.delete(alert.id, project_id=project.id).deleted is True
 
 

@@ -51,7 +51,9 @@ def targets(server: Server) -> list[Target]:
     made = server.command_json("keys", "create", "--name", "fuzzed", "--project", "fuzzed")
     admin = server.command_json("keys", "create-admin", "--organisation", "default")
     client = OpenAI(base_url=f"{server.admin_url}/v1", api_key="", admin_api_key=admin["key"])
-    [project] = [each for each in client.admin.organization.projects.list() if each.name == "fuzzed"]
+    [project] = [
+        each for each in client.admin.organization.projects.list() if each.name == "fuzzed"
+    ]
     ids = {"project_id": project.id, "api_key_id": made["id"]}
     return [
         Target("public", server.base_url.removesuffix("/v1"), server.key, {}),

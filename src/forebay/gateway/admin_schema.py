@@ -324,5 +324,11 @@ class WireAlert(msgspec.Struct, frozen=True):
     webhook_url: str
     notification_channel: Channel
     object: Literal["organization.spend_alert", "project.spend_alert"]
+    interval: Literal["month", "day", "total"]
     currency: Literal["USD"] = "USD"
-    interval: Literal["month"] = "month"
+
+
+class NewAlert(WireAlert, frozen=True, kw_only=True):
+    """A spend alert just made; its signing secret is shown once."""
+
+    webhook_secret: str

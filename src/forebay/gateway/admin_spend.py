@@ -1,9 +1,11 @@
 """Spend limits and spend alerts of the admin API, of the organisation and of its projects.
 
-Not here: that a limit holds (`forebay.ledger`), who is told (alerts are only kept here).
+Not here: that a limit holds (`forebay.ledger`), telling (`forebay.pipeline.alerting`).
 """
 
 from __future__ import annotations
+
+import msgspec
 
 from forebay.alerts import SpendAlert
 from forebay.core.hold import Balance
@@ -17,6 +19,7 @@ from forebay.gateway.admin_schema import (
     Deleted,
     Enforcement,
     LimitDeleted,
+    NewAlert,
     Page,
     SpendLimitBody,
     WireAlert,
@@ -50,9 +53,10 @@ async def list_alerts(asked: Asked) -> Page[WireAlert]:
     return page(found, asked.query, _alert, lambda alert: alert.id)
 
 
-async def create_alert(asked: Asked) -> WireAlert:
-    made = asked.administration.alerts.create(asked.project_id, _request(asked.body))
-    return _alert(await made)
+async def create_alert(asked: Asked) -> NewAlert:
+    alerts = asked.administration.alerts
+    made = await alerts.create(asked.project_id, _request(asked.body))
+    return NewAlert(**msgspec.structs.asdict(_alert(made)), webhook_secret=alerts.secret(made.id))
 
 
 async def get_alert(asked: Asked) -> WireAlert:
@@ -84,7 +88,7 @@ def _operations(place: str, whose: str) -> tuple[Operation, ...]:
         Operation("DELETE", limit, f"Lift the spend limit of {whose}", LimitDeleted, delete_limit),
         Operation("GET", alerts, f"List the spend alerts of {whose}", Page[WireAlert], list_alerts,
                   query=AlertListing),
-        Operation("POST", alerts, f"Create a spend alert of {whose}", WireAlert, create_alert,
+        Operation("POST", alerts, f"Create a spend alert of {whose}", NewAlert, create_alert,
                   AlertBody),
         Operation("GET", alert, f"One spend alert of {whose}", WireAlert, get_alert),
         Operation("POST", alert, f"Change a spend alert of {whose}", WireAlert, update_alert,
@@ -126,4 +130,5 @@ def _alert(alert: SpendAlert) -> WireAlert:
             recipients=list(alert.recipients), subject_prefix=alert.subject_prefix
         ),
         object="organization.spend_alert" if alert.project_id is None else "project.spend_alert",
+        interval=alert.interval.value,
     )
