@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from forebay import __version__
-from forebay.cli import budgets, chat, demo, doctor, keys, models, top, up, usage
+from forebay.cli import budgets, chat, demo, doctor, keys, models, projects, top, up, usage
 from forebay.cli.failure import explain
 from forebay.core.wording import plain
 
@@ -48,6 +48,7 @@ def build() -> typer.Typer:
     app.command("up")(up.up)
     app.command("chat")(chat.chat)
     app.add_typer(keys.build(), name="keys")
+    app.add_typer(projects.build(), name="projects")
     app.add_typer(budgets.build(), name="budgets")
     app.command("usage")(usage.usage)
     app.add_typer(models.build(), name="models")

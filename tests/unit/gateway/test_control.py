@@ -55,7 +55,7 @@ class FakeAdministration:
     def __init__(self) -> None:
         self.keys = Others(Keys())
         self.reports = Others(Reports())
-        self.budgets = Others(object())
+        self.budgets = self.projects = Others(object())
 
 
 class Others:
