@@ -38,6 +38,7 @@ MANY_PARAMETERS = {
     "cli/alerts.py:add": 8,
     "cli/budgets.py:set_budget": 8,
     "cli/keys.py:create": 16,
+    "cli/projects.py:limit": 9,
     "cli/up.py:up": 7,
     "cli/usage.py:usage": 8,
 }

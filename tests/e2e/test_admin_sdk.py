@@ -214,6 +214,44 @@ def test_a_keys_holder_reads_its_own_usage_and_can_change_nothing(server, ours):
             caller.get("/organization/projects", cast_to=dict)
 
 
+def test_the_command_line_rotates_keys_limits_projects_and_books_credit(server):
+    """The running server serves what it was told the moment it is told."""
+    names = ("--organisation", "shop", "--project", "web")
+    old = server.command_json("keys", "create", *names, "--name", "till")
+    new = server.command_json("keys", "rotate", "till", "--overlap", "1h")
+    assert (new["id"], new["old_works_until"] > time.time() + 3500) == (old["id"], True)
+    for key in (old, new):
+        say(server, key["key"])
+    newest = server.command_json("keys", "rotate", "till", "--overlap", "0")
+    for key in (old, new):
+        with pytest.raises(openai.AuthenticationError):
+            say(server, key["key"])
+    say(server, newest["key"])
+
+    said = server.command(
+        "projects", "limit", *names, "--model", MODEL, "--requests-per-minute", "1"
+    )
+    assert said.returncode == 0, said.stderr
+    say(server, newest["key"])
+    with pytest.raises(openai.RateLimitError):
+        say(server, newest["key"])
+    server.command("projects", "limit", *names, "--model", MODEL, "--requests-per-minute", "none")
+    say(server, newest["key"])
+
+    for _ in range(2):
+        row = server.command_json("budgets", "top-up", "shop", "3.00", "--id", "payment-1")
+        # Credit comes on top of what was spent before there was any.
+        assert Decimal(row["budget_usd"]) - Decimal(row["spent_usd"]) == Decimal("3.00")
+        assert row["period"] == "total"
+    row = server.command_json("budgets", "set", "0.00", "--key", "till", "--period", "day")
+    assert (row["key"], row["period"]) == ("till", "day")
+    with pytest.raises(openai.RateLimitError, match="daily budget of its key"):
+        say(server, newest["key"])
+    assert "archived shop/web" in server.command("projects", "archive", *names).stdout
+    with pytest.raises(openai.AuthenticationError):
+        say(server, newest["key"])
+
+
 def test_admin_keys_are_made_listed_and_deleted(server, ours):
     keys = ours.admin.organization.admin_api_keys
     made = keys.create(name="second", expires_in_seconds=3600)

@@ -69,7 +69,7 @@ def run(target: Target, chosen: argparse.Namespace, folder: Path) -> dict[str, A
             environment("schemathesis") / "schemathesis",
             *("--config-file", HERE / "schemathesis.toml"),
             *("run", f"{target.url}/openapi.json", "--url", target.url, "--no-color"),
-            *("--checks", ",".join(CHECKS), "--max-time", str(chosen.seconds / 2)),
+            *("--checks", ",".join(CHECKS), "--max-time", str(chosen.seconds // 2)),
             *(["--seed", str(chosen.seed)] if chosen.seed is not None else []),
             *("--continue-on-failure", "--generation-database", ":memory:"),
             *("--report", "json", "--report-json-path", result),

@@ -22,6 +22,7 @@ from forebay.cli import (
     keys,
     ledger,
     models,
+    projects,
     reconcile,
     top,
     up,
@@ -62,6 +63,7 @@ def build() -> typer.Typer:
     app.command("up")(up.up)
     app.command("chat")(chat.chat)
     app.add_typer(keys.build(), name="keys")
+    app.add_typer(projects.build(), name="projects")
     app.add_typer(budgets.build(), name="budgets")
     app.add_typer(alerts.build(), name="alerts")
     app.add_typer(usage.build(), name="usage")
