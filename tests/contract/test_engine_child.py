@@ -432,7 +432,7 @@ def test_a_child_ends_by_itself_when_its_socket_closes_while_it_works() -> None:
         end.sendall(work(1, 8_000))
         assert isinstance(hear(end, buffer)[0], Step)
         end.close()
-        assert process.wait(1) == 0
+        assert process.wait(30) == 0  # within a second on an idle machine
 
 
 @pytest.mark.model
@@ -447,7 +447,7 @@ def test_a_real_child_ends_by_itself_when_its_socket_closes_while_it_works(
             end.sendall(work(sequence, 1_000, tuple(range(100 * sequence, 100 * sequence + 900))))
         assert isinstance(hear(end, buffer)[0], Step)
         end.close()
-        assert process.wait(1) == 0
+        assert process.wait(30) == 0  # within a second on an idle machine
 
 
 @pytest.mark.parametrize(
