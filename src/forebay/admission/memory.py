@@ -35,6 +35,8 @@ from forebay.core.principal import Principal
 
 # Retry-After is spread by ±20 %, or all that were refused together would come back together.
 _JITTER = 0.2
+# OpenAI's SDKs take no Retry-After above 60 s: they would come back within 8 s instead.
+_LONGEST_RETRY_SECONDS = 60 / (1 + _JITTER)
 
 # A limit and how many of its permits are wanted.
 Wanted = tuple[Limit, int]
@@ -82,7 +84,7 @@ class MemoryAdmission(Admission):
             raise Overloaded(
                 f"A call in the {flow.lane} lane would wait about {seconds:.0f} s now; {whose} "
                 f"allows {deadline:g} s. Retry later.",
-                retry_after_seconds=seconds * self._jitter(),
+                retry_after_seconds=min(seconds, _LONGEST_RETRY_SECONDS) * self._jitter(),
             )
 
     async def admit(self, principal: Principal, need: Need, place: Place) -> Permit:

@@ -412,11 +412,22 @@ async def test_retry_times_are_spread(admission: Admission, clock: FakeClock) ->
     times = set()
     for _ in range(50):
         with pytest.raises(Overloaded) as refusal:
-            await admission.foresee(place(100, {FLOW: a_depth(100_000)}))
-        times.add(round(refusal.value.retry_after_seconds))
-    assert min(times) >= 80
-    assert max(times) <= 120
+            await admission.foresee(place(100, {FLOW: a_depth(40_000)}))
+        times.add(round(refusal.value.retry_after_seconds, 1))
+    assert min(times) >= 32
+    assert max(times) <= 48
     assert len(times) > 10
+
+
+async def test_nobody_is_told_to_come_back_later_than_clients_heed(
+    admission: Admission, clock: FakeClock
+) -> None:
+    """OpenAI's SDKs take no more than 60 s, and would come back within 8 s instead."""
+    saturate(admission, clock, cost_per_second=1000)
+    for _ in range(50):
+        with pytest.raises(Overloaded) as refusal:
+            await admission.foresee(place(100, {FLOW: a_depth(400_000)}))
+        assert 40 <= refusal.value.retry_after_seconds <= 60
 
 
 async def test_each_lane_has_its_deadline_and_batch_has_none(
