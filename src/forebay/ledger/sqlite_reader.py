@@ -1,7 +1,7 @@
 """A thread with a connection that cannot write: questions to the SQLite ledger, off the event loop.
 
 A question runs alone on its connection. The ledger has two such threads: one for what calls ask, one
-for audits, which may take minutes. Closing interrupts the question that is running.
+for audits, which may take minutes. Closing breaks off the question that is running.
 
 Not here: the questions (`sqlite_reads`, `sqlite_audits`), writing (`sqlite_writer`).
 """
@@ -18,6 +18,8 @@ import apsw
 from forebay.core.errors import StoreUnavailable
 from forebay.ledger.sqlite_writer import translated
 
+STEPS_BETWEEN_LOOKS = 50_000  # of SQLite's machine, so about a millisecond
+
 T = TypeVar("T")
 
 
@@ -28,6 +30,7 @@ class Reader:
         self._connection = connection
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._closed = False
+        connection.set_progress_handler(lambda: self._closed, STEPS_BETWEEN_LOOKS)
 
     async def ask(self, question: Callable[[apsw.Connection], T]) -> T:
         """The question's answer. Raises StoreUnavailable."""
@@ -39,7 +42,7 @@ class Reader:
             raise translated(error) from error
 
     def _run(self, question: Callable[[apsw.Connection], T]) -> T:
-        self._check_open()  # it may have waited behind the one that closing interrupted
+        self._check_open()  # it may have waited behind one that was broken off
         return question(self._connection)
 
     def _check_open(self) -> None:
@@ -50,6 +53,5 @@ class Reader:
         """Idempotent."""
         if not self._closed:
             self._closed = True
-            self._connection.interrupt()
             self._thread.submit(self._connection.close)
             await asyncio.to_thread(self._thread.shutdown)

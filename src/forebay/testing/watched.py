@@ -25,7 +25,7 @@ from forebay.core.hold import (
 )
 from forebay.core.money import Price, PriceTerms
 from forebay.core.usage import Outcome, UsageRow, UsageSlice, UsageTotal
-from forebay.ledger import REMEMBERED_SECONDS, Books, Ledger, amount_nanos
+from forebay.ledger import REMEMBERED_SECONDS, Books, Ledger, Records, amount_nanos
 from forebay.ledger.pricing import hold_nanos
 from forebay.ledger.rules import day_id
 
@@ -41,6 +41,13 @@ def peek(coroutine: Coroutine[Any, Any, T]) -> T:
         return answer
     coroutine.close()
     raise AssertionError("a memory implementation waited")
+
+
+def check_audit(records: Records) -> None:
+    """L12, and every number computed anew (L1, L3, L11, L15)."""
+    assert peek(records.verify()).first_break is None, "L12"
+    differences = peek(records.reconcile()).differences
+    assert differences == (), f"L1: {differences}"
 
 
 def _sum(by_day: Counter[str], period_id: str) -> int:
@@ -66,6 +73,7 @@ class WatchedLedger(Ledger, _PassedOn):
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
+        self.records: Records = inner.records
         self.requests: dict[str, HoldRequest] = {}
         self.holds: dict[str, Hold] = {}
         self.rows: dict[str, UsageRow] = {}
@@ -75,6 +83,9 @@ class WatchedLedger(Ledger, _PassedOn):
         self._posted: dict[str, Counter[str]] = defaultdict(Counter)
         self._open: dict[str, int] = defaultdict(int)
         self._changed = False
+        self._latest = (
+            0.0  # a day after a claim it may be gone for good, wherever the clock goes then
+        )
         self._claims: dict[tuple[str, str], str] = {}
         self._kept: dict[str, bytes] = {}
         self._forgotten: set[str] = set()
@@ -89,6 +100,7 @@ class WatchedLedger(Ledger, _PassedOn):
             self._check_remembered(request.scopes.organisation_id, claimed.remembered)
             raise
         self._changed = True
+        self._latest = max(self._latest, request.created_at)
         self._check_claim(request)
         if request.id not in self.holds:
             self.requests[request.id], self.holds[request.id] = request, hold
@@ -106,7 +118,7 @@ class WatchedLedger(Ledger, _PassedOn):
         place = request.scopes.organisation_id, claim.key
         before = self.requests.get(self._claims.get(place, ""))
         if before is not None and before.id != request.id:
-            aged = request.created_at - before.created_at >= REMEMBERED_SECONDS
+            aged = self._latest - before.created_at >= REMEMBERED_SECONDS
             assert before.id in (self._kept if aged else self._forgotten), "L9: claimed twice"
         if request.id not in self.rows:
             self._claims[place] = request.id
@@ -172,6 +184,7 @@ class WatchedLedger(Ledger, _PassedOn):
             assert row.amount_nanos == amount_nanos(hold.price, row.usage), "L11"
             assert row.usage.output_tokens >= self.watermarks.get(row.call_id, 0), "L8: watermark"
         self._changed = True
+        self._latest = max(self._latest, row.resolved_at)
         self.rows[row.call_id] = row
         if row.call_id not in self._kept:
             self._forgotten.add(row.call_id)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import apsw
 import pytest
 
-from forebay.core.hold import Account
+from forebay.core.hold import Account, Period
 from forebay.core.job import Lane
 from forebay.core.money import PriceTerms
 from forebay.ledger import sqlite_schema
+from forebay.ledger.sqlite_rows import Posted
 from forebay.ledger.sqlite_verbs import Verbs
 from forebay.testing.contracts.ledger import SCOPES, ask, bill
 
@@ -63,3 +64,15 @@ def test_l5_the_chain_goes_on_from_what_was_committed(
     assert (first.sequence, second.sequence) == (1, 2)
     assert second.previous_hash == first.hash
     assert second.hash != taken_back.hash
+
+
+def test_l1_sums_of_rows_that_were_sealed_since_are_not_believed(verbs: Verbs) -> None:
+    """Rows that are newer than the sums may be among the dropped: they have to be taken again."""
+    for number in (1, 2):
+        verbs.hold(ask(number))
+        verbs.settle(f"req_{number}", 1, bill(1), 0.0)
+    assert verbs.set_cap("key_a", None, Period.DAY, None) is False
+    assert verbs.seal(2) == 2
+    assert verbs.set_cap("key_a", None, Period.DAY, Posted(1, [])) is False
+    assert verbs.set_cap("key_a", None, Period.DAY, Posted(2, [])) is True
+    assert verbs.set_cap("key_a", None, Period.DAY, None) is True, "it has that period already"
