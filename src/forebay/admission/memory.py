@@ -25,7 +25,6 @@ from forebay.admission.scopes import (
 from forebay.admission.wait import (
     AdmissionSettings,
     ServiceRate,
-    cost_ahead,
     predicted_wait_seconds,
 )
 from forebay.core.clock import Clock, IdSource
@@ -70,15 +69,14 @@ class MemoryAdmission(Admission):
         rate = self._rates.get(place.pool)
         if rate is None:
             return
-        if not any(depth.waiting for depth in place.depths.values()):
+        if not place.ahead.waiting:
             rate.saw_empty_queue()
             return
         flow = place.flow
         deadline = self.deadline_seconds(flow, place.deadline_seconds)
         if deadline is None:
             return
-        ahead = cost_ahead(flow, place.cost, place.depths)
-        seconds = predicted_wait_seconds(ahead, rate.cost_per_second)
+        seconds = predicted_wait_seconds(place.ahead.cost, rate.cost_per_second)
         if seconds > deadline:
             whose = "this lane" if deadline != place.deadline_seconds else "the call itself"
             raise Overloaded(

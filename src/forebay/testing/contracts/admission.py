@@ -22,8 +22,9 @@ from forebay.admission import (
     Standing,
 )
 from forebay.core.errors import Overloaded, RateLimited
-from forebay.core.job import Depth, Flow, Lane
+from forebay.core.job import Ahead, Depth, Flow, Lane
 from forebay.core.principal import Principal, RateLimits, Scopes
+from forebay.queue.fairness import cost_ahead
 from forebay.testing.clock import FakeClock
 
 SETTINGS = AdmissionSettings(premium_deadline_seconds=5.0, interactive_deadline_seconds=10.0)
@@ -58,8 +59,14 @@ def may(**limits: Any) -> Principal:
 
 
 def place(cost: int, depths: Mapping[Flow, Depth], **changes: Any) -> Place:
-    """At the end of the line of `FLOW`."""
-    return replace(Place(POOL, FLOW, cost, depths), **changes)
+    """At the end of the line of `FLOW`, or of the flow that is named."""
+    flow = changes.get("flow", FLOW)
+    waiting = {each: depth.waiting_cost for each, depth in depths.items()}
+    lane = [each for other, each in waiting.items() if other.lane is flow.lane]
+    higher = [each for other, each in waiting.items() if other.lane.rank < flow.lane.rank]
+    jobs = sum(depth.waiting for depth in depths.values())
+    ahead = Ahead(jobs, cost_ahead(waiting.get(flow, 0), cost, lane, higher))
+    return replace(Place(POOL, FLOW, ahead), **changes)
 
 
 async def admitted(
