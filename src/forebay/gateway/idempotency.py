@@ -25,6 +25,11 @@ MAX_KEY_CHARACTERS = 255
 _PRINTABLE = re.compile(rb"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
 
+def is_keyed(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Whether the request has a key, good or not."""
+    return any(name == HEADER for name, _ in headers)
+
+
 def idempotency(
     headers: Sequence[tuple[bytes, bytes]], path: str, body: Mapping[str, Any]
 ) -> Idempotency | None:

@@ -92,6 +92,8 @@ class InteractivePipeline:
     async def _walk(self, call: Call) -> AsyncGenerator[list[CallEvent], None]:
         """The walk itself, from ③ on."""
         rooms = self.rooms
+        if call.idempotency is not None:  # only now is it known that this is no repetition
+            await self.weigh(call.principal, call.body_bytes)
         lane, wish = call.lane, call.max_output_tokens
         route = rooms.catalog.choose(call.principal, call.model, lane, wish)  # ③
         _require_choices(call, route)
