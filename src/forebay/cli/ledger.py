@@ -48,7 +48,7 @@ def archive(
     """Move the rows of days long over into a file.
 
     Balances stay as they are. What was used in those days is in the file only: verify it with
-    `audit verify --file`. The last two days cannot be archived.
+    `audit verify --file`. Today and the two days before it cannot.
     """
     settings = desk.load(config, data_dir=data_dir)
     found = desk.run(settings, _archive(settings, before, to))
