@@ -123,7 +123,6 @@ CREATE TABLE resolution (
   hash                BLOB NOT NULL CHECK (length(hash) = 32)
 ) STRICT;
 CREATE INDEX resolution_created ON resolution (created_at);
-CREATE INDEX resolution_organisation ON resolution (organisation_id, sequence);
 
 CREATE TRIGGER hold_reserves BEFORE INSERT ON hold BEGIN
   INSERT INTO balance (scope, period_id, pending_nanos, high_water_nanos)
@@ -150,8 +149,13 @@ CREATE TABLE sweep (
 ) STRICT;
 """
 
-# What came with version 3; a file of version 2 is given the same.
+# What came with version 3; a file of version 2 is given the same. Every settlement writes into each
+# index of `resolution`: there is one for each scope that reports are made of, by time.
 _BOOKS = """
+CREATE INDEX resolution_organisation ON resolution (organisation_id, created_at);
+CREATE INDEX resolution_project ON resolution (project_id, created_at);
+CREATE INDEX resolution_key ON resolution (key_id, created_at);
+
 CREATE TABLE credit (
   id           TEXT PRIMARY KEY,
   scope        TEXT NOT NULL REFERENCES account (scope),
@@ -248,6 +252,7 @@ UPGRADES = {
     2: f"""
 ALTER TABLE hold ADD COLUMN claim_key TEXT;
 DROP TRIGGER resolution_ends_its_hold;
+DROP INDEX resolution_organisation;
 {_BOOKS}
 UPDATE head SET (sequence, hash) = (SELECT sequence, hash FROM resolution ORDER BY sequence DESC LIMIT 1)
  WHERE EXISTS (SELECT 1 FROM resolution);

@@ -63,7 +63,8 @@ _PERIOD = (
 
 POSTED = f"""
 WITH posted AS (
-  SELECT created_at, amount_nanos FROM resolution WHERE :scope IN (organisation_id, project_id, key_id)
+  SELECT created_at, amount_nanos FROM resolution
+   WHERE organisation_id = :scope OR project_id = :scope OR key_id = :scope
   UNION ALL SELECT unixepoch(day), posted_nanos FROM sealed WHERE scope = :scope
 )
 SELECT sequence, NULL, NULL FROM head
@@ -188,11 +189,15 @@ ROWS = f"SELECT {ROW_COLUMNS} FROM resolution"  # noqa: S608 - a constant
 
 NEWEST = "ORDER BY sequence DESC LIMIT :limit"
 
-FILTERS = {
-    "organisation_id": "organisation_id = :organisation_id",
-    "project_id": "project_id = :project_id",
-    "key_id": "key_id = :key_id",
+# The narrowest first: it is the one whose index serves.
+SCOPES = {
     "call_id": "call_id = :call_id",
+    "key_id": "key_id = :key_id",
+    "project_id": "project_id = :project_id",
+    "organisation_id": "organisation_id = :organisation_id",
+}
+
+TIMES = {
     "since": "created_at >= :since",
     "until": "created_at < :until",
 }
