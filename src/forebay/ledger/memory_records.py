@@ -57,7 +57,8 @@ class MemoryRecords(Records):
             held = state.resolved[row.call_id][1]
             amounts = row.amount_nanos, held.amount_nanos
             name = differences.row_name(row.sequence, row.call_id)
-            yield differences.of_row(name, row.usage, *amounts, state.price(row.price_version))
+            price = state.price(row.price_version)
+            yield differences.of_row(name, row.outcome, row.usage, *amounts, price)
         for held in state.held.values():
             yield differences.of_hold(held)
         summed = self._summed()

@@ -286,7 +286,7 @@ SELECT (SELECT count(*) FROM resolution), (SELECT count(*) FROM hold),
 
 # The rows that `differences.of_row` has something to say about, or might.
 ODD_ROWS = """
-SELECT r.sequence, r.call_id, r.input_tokens, r.cached_input_tokens, r.output_tokens,
+SELECT r.sequence, r.call_id, r.outcome, r.input_tokens, r.cached_input_tokens, r.output_tokens,
        r.amount_nanos, r.hold_nanos,
        p.version, p.model, p.lane, p.input_nanos, p.cached_input_nanos, p.output_nanos
   FROM resolution AS r LEFT JOIN price AS p ON p.version = r.price_version
@@ -294,9 +294,10 @@ SELECT r.sequence, r.call_id, r.input_tokens, r.cached_input_tokens, r.output_to
     OR r.amount_nanos > r.hold_nanos
     OR r.cached_input_tokens NOT BETWEEN 0 AND r.input_tokens OR r.output_tokens < 0
     OR p.input_nanos * r.input_tokens + p.output_nanos * r.output_tokens > r.hold_nanos
-    OR r.amount_nanos NOT IN (0, p.input_nanos * (r.input_tokens - r.cached_input_tokens)
-                                 + p.cached_input_nanos * r.cached_input_tokens
-                                 + p.output_nanos * r.output_tokens)
+    OR (r.amount_nanos <> 0 OR r.outcome = 'completed')
+       AND r.amount_nanos <> p.input_nanos * (r.input_tokens - r.cached_input_tokens)
+                             + p.cached_input_nanos * r.cached_input_tokens
+                             + p.output_nanos * r.output_tokens
  ORDER BY r.sequence
 """
 
