@@ -93,6 +93,15 @@ def of_balance(scope: str, period_id: str, kept: Money, summed: Money) -> Iterab
         )
 
 
+def of_kept(kept: int, counted: int) -> str | None:
+    """The counted bytes of all kept answers against the answers."""
+    if kept == counted:
+        return None
+    return (
+        f"The answers kept for idempotency keys are counted as {kept} bytes; they have {counted}."
+    )
+
+
 def of_open(scope: str, kept: int, counted: int) -> str | None:
     """One account's open calls against its unresolved holds (L15)."""
     if kept == counted:

@@ -110,6 +110,8 @@ def _differences(store: apsw.Connection, balances: _Balances) -> Iterator[str | 
     yield from balances
     for scope, count, counted in store.execute(sqlite_sql.OPEN):
         yield differences.of_open(scope, count, counted)
+    for kept, counted in store.execute(sqlite_sql.KEPT):
+        yield differences.of_kept(kept, counted)
     for columns in store.execute(sqlite_sql.WINDOWS, (float("-inf"),)):
         yield differences.of_window(window_of(columns))
 

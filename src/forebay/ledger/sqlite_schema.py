@@ -21,7 +21,8 @@ code asked for it):
 Conservation is the store's own work: inserting a hold reserves its amount on its three balances and
 counts it on its three accounts, inserting a resolution takes that back, posts the charge and
 deletes the hold, and moves the head (two triggers). So a verb is one question and one insert. Two more triggers count
-the bytes of kept answers; a call without an idempotency key fires neither.
+the bytes of kept answers; a call without an idempotency key fires neither. That count bounds space,
+not money: if it is ever wrong, a settlement goes on and a reconciliation says so.
 
 `high_water_nanos` = max(cap, posted + pending), or NULL without a cap: it lets a cap be lowered
 under what is spoken for, and follows it down as holds resolve. `open_high_water` likewise.
@@ -218,11 +219,11 @@ CREATE TABLE kept (
 INSERT INTO kept (id, bytes) VALUES (1, 0);
 
 CREATE TRIGGER claim_keeps AFTER UPDATE OF kept_bytes ON claim BEGIN
-  UPDATE kept SET bytes = bytes + NEW.kept_bytes - OLD.kept_bytes;
+  UPDATE kept SET bytes = max(bytes + NEW.kept_bytes - OLD.kept_bytes, 0);
 END;
 
 CREATE TRIGGER claim_is_forgotten AFTER DELETE ON claim WHEN OLD.kept_bytes > 0 BEGIN
-  UPDATE kept SET bytes = bytes - OLD.kept_bytes;
+  UPDATE kept SET bytes = max(bytes - OLD.kept_bytes, 0);
 END;
 
 CREATE TRIGGER resolution_ends_its_hold AFTER INSERT ON resolution BEGIN

@@ -155,6 +155,10 @@ FORGET_CLAIM = "DELETE FROM claim WHERE organisation_id = ? AND key = ?"
 
 KEPT_BYTES = "SELECT bytes FROM kept"
 
+_COUNTED = "(SELECT coalesce(sum(kept_bytes), 0) FROM claim)"
+
+COUNT_KEPT = f"UPDATE kept SET bytes = {_COUNTED}"  # noqa: S608 - a constant
+
 FORGET_OLDEST = """
 DELETE FROM claim WHERE resolution = (SELECT min(resolution) FROM claim WHERE resolution IS NOT NULL)
 """
@@ -343,6 +347,8 @@ WITH calls AS (
 SELECT a.scope, a.open_holds, coalesce(sum(c.open), 0)
   FROM account AS a LEFT JOIN counted AS c ON c.scope = a.scope GROUP BY a.scope ORDER BY a.scope
 """
+
+KEPT = f"SELECT coalesce((SELECT bytes FROM kept), 0), {_COUNTED}"  # noqa: S608 - a constant
 
 # Archiving
 
