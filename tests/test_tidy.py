@@ -66,7 +66,6 @@ TESTED_ELSEWHERE = {
     "ledger/sqlite_audits.py": "contract/test_ledger_audit.py",
     "ledger/differences.py": "contract/test_ledger_audit.py",
     "ledger/sqlite_records.py": "contract/test_ledger_audit.py",
-    "ledger/sqlite_reads.py": "contract/test_ledger_twins.py",
     "ledger/sqlite_rows.py": "contract/test_ledger_twins.py",
     "ledger/sqlite_schema.py": "contract/test_ledger_sqlite.py",
     "ledger/sqlite_sql.py": "contract/test_ledger_sqlite.py",

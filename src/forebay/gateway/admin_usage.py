@@ -207,17 +207,28 @@ def _no_page() -> InvalidRequest:
 
 
 async def _slices(asked: Asked, starts: Sequence[int], width: int) -> list[UsageSlice]:
+    """What the buckets hold. One project or one key is asked for by its id, of several all."""
     if not starts:
         return []
     query, end = asked.query, starts[-1] + width
     until = end if query.end_time is None else min(end, query.end_time)
-    found = await asked.administration.reports.slices(starts[0], until, width_seconds=width)
+    found = await asked.administration.reports.slices(
+        starts[0],
+        until,
+        width_seconds=width,
+        project_id=_only(query.project_ids),
+        key_id=_only(query.api_key_ids),
+    )
     return [
         each
         for each in found
         if (query.project_ids is None or each.project_id in query.project_ids)
         and (query.api_key_ids is None or each.key_id in query.api_key_ids)
     ]
+
+
+def _only(ids: list[str] | None) -> str | None:
+    return ids[0] if ids is not None and len(ids) == 1 else None
 
 
 def _by_start(found: Sequence[UsageSlice]) -> dict[int, list[UsageSlice]]:

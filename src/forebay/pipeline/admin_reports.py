@@ -76,10 +76,22 @@ class Reports(Section):
         ]
 
     async def slices(
-        self, since: float, until: float, *, width_seconds: int
+        self,
+        since: float,
+        until: float,
+        *,
+        width_seconds: int,
+        project_id: str | None = None,
+        key_id: str | None = None,
     ) -> Sequence[UsageSlice]:
         """What the actor's organisation used from `since` until before `until`."""
-        query = UsageQuery(organisation_id=self._actor.organisation_id, since=since, until=until)
+        query = UsageQuery(
+            organisation_id=self._actor.organisation_id,
+            project_id=project_id,
+            key_id=key_id,
+            since=since,
+            until=until,
+        )
         return await self._desk.books.slices(query, width_seconds=width_seconds)
 
     async def own(self, principal: Principal) -> OwnUsage:

@@ -452,6 +452,9 @@ async def test_usage_and_costs_are_summed_in_buckets_and_groups(gateway, ours, t
         (f"project_ids[]={ours.ids['project_id']}", 3),
         (f"project_ids[]={theirs.ids['project_id']}", 0),
         (f"api_key_ids[]={theirs.ids['api_key_id']}", 0),
+        (f"api_key_ids[]={ours.ids['api_key_id']}", 3),
+        (f"api_key_ids[]={ours.ids['api_key_id']}&project_ids[]={theirs.ids['project_id']}", 0),
+        (f"project_ids[]={ours.ids['project_id']}&project_ids[]=prj_other", 3),
         ("models[]=smollm2&batch=true", 1),
         ("models=scripted", 0),
     ):
@@ -469,3 +472,26 @@ async def test_usage_and_costs_are_summed_in_buckets_and_groups(gateway, ours, t
     ]
     nothing = await ours.get(f"{path}&end_time={start}")
     assert (nothing["data"], nothing["has_more"]) == ([], False)
+
+
+async def test_usage_of_one_project_or_key_is_asked_of_the_ledger_by_its_id(
+    gateway, ours, monkeypatch
+):
+    """The sums of a whole organisation are not taken for it."""
+    books = gateway.services.administration._desk.books
+    slices, asked = books.slices, []
+
+    async def watched(query, *, width_seconds):
+        asked.append((query.project_id, query.key_id))
+        return await slices(query, width_seconds=width_seconds)
+
+    monkeypatch.setattr(books, "slices", watched)
+    start = int(gateway.clock.now())
+    for path in ("usage/completions", "costs"):
+        for filters in (
+            "project_ids[]=prj_a",
+            "api_key_ids[]=key_a&project_ids[]=prj_a",
+            "api_key_ids[]=key_a&api_key_ids[]=key_b",
+        ):
+            await ours.get(f"/v1/organization/{path}?start_time={start}&{filters}")
+    assert asked == [("prj_a", None), ("prj_a", "key_a"), (None, None)] * 2
