@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from forebay.cli.docs import commands
+from forebay.cli.export import COLUMNS
 from forebay.config import describe, load
+from forebay.ledger import ARCHIVE_FIELDS, archived
+from forebay.ledger.memory import MemoryLedger
 from forebay.observe.log import EVENTS
+from forebay.testing.clock import FakeClock
+from forebay.testing.contracts.ledger import furnish
+from forebay.testing.contracts.ledger_records import settled
 from tools.docs import PAGES, metrics
 
 ROOT = Path(__file__).parent.parent
@@ -84,9 +94,9 @@ def test_commands_and_their_options_exist(path):
             first, *more = words.split()
             name = f"forebay {first}"
             assert name in known, line
-            if f"{name} list" in known:  # a group: the words that follow are its commands
+            if any(each.startswith(f"{name} ") for each in known):  # a group, with its commands
                 before_options = takewhile(lambda word: not word.startswith(("-", "[")), more)
-                inner = [word for word in before_options if re.fullmatch(r"[a-z]+", word)]
+                inner = [word for word in before_options if re.fullmatch(r"[a-z]+(-[a-z]+)*", word)]
                 for word in inner:
                     assert f"{name} {word}" in known, line
                 name = f"{name} {inner[0]}" if inner else name
@@ -128,6 +138,36 @@ def test_the_rules_for_clients_are_those_that_tests_are_named_after():
     tests = "\n".join(path.read_text() for path in (ROOT / "tests" / "unit").rglob("test_*.py"))
     tested = {int(number) for number in re.findall(r"def test_rule_(\d+)_", tests)}
     assert listed == sorted(tested)
+
+
+def test_the_page_of_the_books_names_every_column_and_field():
+    page = (REFERENCE / "books.md").read_text()
+    table = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+    assert re.findall(r"`(\w+)`", " ".join(table)) == list(COLUMNS)
+    fields = page.partition("what is hashed:")[2].partition("Times are")[0]
+    assert re.findall(r"`(\w+)`", fields) == [*ARCHIVE_FIELDS, "previous_hash", "hash"]
+
+
+def test_an_archive_can_be_verified_with_the_lines_of_the_page(tmp_path):
+    ledger = MemoryLedger(FakeClock())
+    asyncio.run(furnish(ledger))
+    rows = asyncio.run(settled(ledger, 1, 2, 3))
+    program = re.findall(
+        r"^```python\n(.*?)^```", (REFERENCE / "books.md").read_text(), re.M | re.S
+    )
+    archive = tmp_path / "archive.jsonl"
+    archive.write_bytes(b"".join(msgspec.json.encode(archived(row)) + b"\n" for row in rows))
+    command = [sys.executable, "-c", *program, str(archive)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"head 3:{rows[-1].hash}\n"
+    text = archive.read_text()
+    for changed, problem in (
+        (text.replace('"req_2"', '"req_9"'), "row 2 was changed"),
+        ("".join(text.splitlines(keepends=True)[::2]), "row 3 does not follow"),
+    ):
+        archive.write_text(changed)
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert problem in done.stderr
 
 
 def test_readme_is_short():

@@ -32,6 +32,7 @@ from pydantic import TypeAdapter, ValidationError, create_model
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from forebay.admission import AdmissionSettings
+from forebay.alerts import AlertSettings
 from forebay.catalog import BUILT_IN, SMOLLM2, LaneFactors, ModelSettings
 from forebay.core.wording import placed, plain
 from forebay.engine.settings import ScriptedSettings
@@ -100,11 +101,10 @@ class Settings:
     idempotency: IdempotencySettings = _group(IdempotencySettings, "Calls with a key of their own.")
     queue: QueueSettings = _group(QueueSettings, "Bounds and weights of the queue.")
     tokens: TokensSettings = _group(TokensSettings, "Bounds of tokenising.")
+    alerts: AlertSettings = _group(AlertSettings, "The webhooks of spend alerts.")
     scripted: ScriptedSettings = _group(ScriptedSettings, "The scripted engine, for tests.")
     lane_factors: LaneFactors = _group(LaneFactors, "Price factors of the lanes.")
-    plans: tuple[PlanSettings, ...] = _setting(
-        (), "Plans beside `standard`, or one of that name to redefine it."
-    )
+    plans: tuple[PlanSettings, ...] = _setting((), "Plans beside, or instead of, `standard`.")
     models: tuple[ModelSettings, ...] = _setting((SMOLLM2,), "The models, one pool each.")
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 

@@ -156,6 +156,21 @@ async def test_a_child_that_ignores_a_cancel_is_replaced_and_others_go_on(make: 
     assert engine.restarts == 1
 
 
+async def test_a_step_that_was_under_way_at_a_cancel_is_no_sign_however_late_it_is_read(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This process was stopped in between, or the machine slept."""
+    engine = await make(step_timeout_seconds=0.4)
+    loop, before = asyncio.get_running_loop(), engine.pid
+    generation = engine.generate(ask(PROMPT, 900))
+    await first(generation)
+    now = loop.time
+    await generation.aclose()
+    monkeypatch.setattr(loop, "time", lambda: now() + 600)
+    assert len(ids_of(await collect(engine, ask(PROMPT, 4)))) == 4
+    assert (engine.pid, engine.restarts) == (before, 0)
+
+
 @pytest.mark.parametrize(
     "garbage",
     [
@@ -432,7 +447,7 @@ def test_a_child_ends_by_itself_when_its_socket_closes_while_it_works() -> None:
         end.sendall(work(1, 8_000))
         assert isinstance(hear(end, buffer)[0], Step)
         end.close()
-        assert process.wait(1) == 0
+        assert process.wait(30) == 0  # within a second on an idle machine
 
 
 @pytest.mark.model
@@ -447,7 +462,7 @@ def test_a_real_child_ends_by_itself_when_its_socket_closes_while_it_works(
             end.sendall(work(sequence, 1_000, tuple(range(100 * sequence, 100 * sequence + 900))))
         assert isinstance(hear(end, buffer)[0], Step)
         end.close()
-        assert process.wait(1) == 0
+        assert process.wait(30) == 0  # within a second on an idle machine
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from forebay.core.errors import StoreUnavailable
-from forebay.core.hold import Account, Period
+from forebay.core.hold import Account, Claim, Period
 from forebay.core.records import EngineWindow
 from forebay.ledger import differences, sqlite_audits, sqlite_schema, sqlite_verbs
 from forebay.ledger.sqlite import SqliteLedger
@@ -187,6 +187,18 @@ WRONG = [
         "Row 2 (req_2) was charged 0.000000213 USD; its usage costs 0.00000022.",
     ),
     (
+        "UPDATE resolution SET amount_nanos = 0 WHERE sequence = 2",
+        "Row 2 (req_2) was completed, but charged 0 of 0.00000022 USD.",
+    ),
+    (
+        "UPDATE kept SET bytes = 7",
+        "The answers kept for idempotency keys are counted as 7 bytes; they have 0.",
+    ),
+    (
+        "DELETE FROM kept; UPDATE claim SET resolution = 1, answer = x'00', kept_bytes = 1",
+        "The answers kept for idempotency keys are counted as 0 bytes; they have 1.",
+    ),
+    (
         "UPDATE resolution SET amount_nanos = 1001 WHERE sequence = 2",
         "Row 2 (req_2) was charged 0.000001001 USD, more than its hold of 0.000001.",
     ),
@@ -231,7 +243,7 @@ async def test_l1_l3_l11_l15_every_number_that_is_wrong_is_a_sentence(
     await settled(ledger, 2)
     await ledger.hold(ask(3))
     await ledger.settle("req_3", 1, bill(1))
-    await ledger.hold(ask(9))
+    await ledger.hold(ask(9, claim=Claim("key-1", bytes(32))))
     assert (await ledger.records.reconcile()).differences == ()
     tamper(path, statements)
     assert sentence in (await ledger.records.reconcile()).differences

@@ -160,12 +160,15 @@ class History:
             return
         hold_id = self.random.choice(open_calls)
         attempt = self.attempts[hold_id] + self.random.choice([0, 0, 0, 1])
+        verb = self.random.choice(["settle", "settle", "release"])
         outcome = self.random.choice([Outcome.COMPLETED, Outcome.COMPLETED, *Outcome])
+        if verb == "release" and outcome is Outcome.COMPLETED:
+            outcome = Outcome.FAILED  # what was completed is charged
         output = max(self.progress.get(hold_id, 0), self.random.randint(-1, 200))
         usage = Usage(self.random.randint(0, 99), output, self.random.randint(0, 50))
         bill = Bill(usage, outcome, answer=self.random.randbytes(4))
         about: list[Message] = [("dispatch", hold_id, attempt, None)]
-        about.append((self.random.choice(["settle", "settle", "release"]), hold_id, attempt, bill))
+        about.append((verb, hold_id, attempt, bill))
         for message in about:
             self.messages += [message] * self.random.choice([1, 1, 1, 2, 3])
 

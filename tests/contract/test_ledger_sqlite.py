@@ -7,7 +7,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import AsyncIterator
-from contextlib import aclosing, closing
+from contextlib import ExitStack, aclosing, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -410,8 +410,8 @@ async def test_money_is_written_with_full_synchronisation_into_strict_tables(
     ledger: SqliteLedger, path: Path
 ) -> None:
     """L6, L13: what was answered is on the disk. The writer's connection is the one that matters."""
-    connection, reader, auditor = room._connect(path)
-    with closing(connection), closing(reader), closing(auditor):
+    with ExitStack() as stack:
+        connection, reader, *_ = [stack.enter_context(closing(c)) for c in room._connect(path)]
         assert connection.pragma("journal_mode") == "wal"
         assert connection.pragma("synchronous") == 2
         assert connection.pragma("foreign_keys") == 1

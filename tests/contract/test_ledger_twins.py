@@ -241,7 +241,8 @@ class Twins(RuleBasedStateMachine):
         self.both(lambda ledger: ledger.records.outbox(after, limit))
         assert self.both(lambda ledger: ledger.records.verify()).first_break is None, "L12"
         reconciled = self.both(lambda ledger: ledger.records.reconcile())
-        assert all(each.startswith("Engine") for each in reconciled.differences), "L1"
+        asked_for = ("Engine", "was completed, but charged 0 of")  # wrong windows, strange releases
+        assert all(any(w in each for w in asked_for) for each in reconciled.differences), "L1"
 
     @rule(published=terms, version=st.integers(0, 5))
     def publish_price(self, published: PriceTerms, version: int) -> None:

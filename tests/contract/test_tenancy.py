@@ -18,13 +18,13 @@ from forebay.core.errors import NotAllowed, StoreUnavailable
 from forebay.core.job import Lane
 from forebay.core.principal import RateLimits
 from forebay.migrations import Database, open_database
-from forebay.tenancy import AdminKeys, Alerts, Journal, PlanSettings, Tenancy, plans_by_name
+from forebay.tenancy import AdminKeys, Journal, PlanSettings, Tenancy, plans_by_name
 from forebay.tenancy import sql as tenancy_sql
 from forebay.tenancy.memory import MemoryAdminKeys, MemoryTenancy
-from forebay.tenancy.memory_records import MemoryAlerts, MemoryJournal
+from forebay.tenancy.memory_records import MemoryJournal
 from forebay.tenancy.sql import SqlTenancy
 from forebay.tenancy.sql_admin_keys import SqlAdminKeys
-from forebay.tenancy.sql_records import SqlAlerts, SqlJournal
+from forebay.tenancy.sql_records import SqlJournal
 from forebay.testing.clock import CountingIds, FakeClock
 from forebay.testing.contracts.admin_keys import *  # noqa: F403
 from forebay.testing.contracts.tenancy import *  # noqa: F403
@@ -96,15 +96,6 @@ def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Journal]
         return
     with peopled(tmp_path) as database:
         yield SqlJournal(database)
-
-
-@pytest.fixture(params=["memory", "sql"])
-def alerts(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Alerts]:
-    if request.param == "memory":
-        yield MemoryAlerts()
-        return
-    with peopled(tmp_path) as database:
-        yield SqlAlerts(database)
 
 
 @contextmanager

@@ -19,11 +19,13 @@ import pytest
 from forebay.core.call import Call, Message
 from forebay.core.errors import Overloaded
 from forebay.core.hold import Account
-from forebay.core.job import Depth, Flow, Lane
+from forebay.core.job import Ahead, Flow, Lane
 from forebay.core.principal import Principal, RateLimits, Scopes
 from forebay.gateway import GatewaySettings, Readiness, Services
 from forebay.gateway.app import build_public
+from forebay.pipeline.administration import Administration
 from forebay.pipeline.interactive import InteractivePipeline
+from forebay.testing.desk import memory_desk
 from forebay.testing.loop import spawn
 from forebay.testing.plans import Scenario
 from forebay.testing.watched import peek
@@ -89,6 +91,7 @@ class Site:
             clock=world.clock,
             spawn=spawn,
             health=Readiness,
+            administration=Administration(memory_desk(world.clock)),
         )
         self.app = build_public(services, GatewaySettings())
 
@@ -309,14 +312,14 @@ def test_an_overloaded_pool_refuses_before_anything_is_tokenised_or_stored(
     principal = replace(KEY, key_limits=RateLimits(60, 1000))
     call = Call("req_1", principal, MODEL.id, Lane.INTERACTIVE, True, (Message("user", "hello"),))
 
-    async def crowded(pool: str) -> dict[Flow, Depth]:
-        return {Flow(Lane.INTERACTIVE, "org", "proj"): Depth(9, 4, 30_000, 1.0, 100)}
+    async def crowded(pool: str, flow: Flow, cost: int) -> Ahead:
+        return Ahead(9, 30_000)
 
     async def story() -> None:
         for _ in range(11):
             rooms.admission.served(MODEL.id, 1000, busy=True)
             await asyncio.sleep(1.0)
-        monkeypatch.setattr(world.fabric.queue, "depths", crowded)
+        monkeypatch.setattr(world.fabric.queue, "ahead", crowded)
         with pytest.raises(Overloaded) as refusal:
             async with aclosing(pipeline.run(call)) as bunches:
                 await anext(bunches)

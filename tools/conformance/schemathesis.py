@@ -1,10 +1,10 @@
-"""Requests made up from our own OpenAPI document, as valid and as wrong as they get: schemathesis.
+"""Requests made up from our own OpenAPI documents, as valid and as wrong as they get: schemathesis.
 
     python -m tools.conformance.schemathesis [--seconds 300] [--seed N]
 
-Every answer must be none of our faults and what the document says: status, headers, content type,
-body. The last line is JSON; `ok` means that nothing was found, that every operation was tried, and
-that some of the calls were served.
+Half of the time goes to each listener. Every answer must be none of our faults and what the document
+says: status, headers, content type, body. The last line is JSON; `ok` means that nothing was found,
+that every operation of both documents was tried, and that some of the calls were served.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from openai import OpenAI
 
 from tests.e2e.running import Server
 from tools.conformance.place import environment, report, scripted
@@ -33,26 +36,63 @@ CHECKS = (
 )
 
 
-def run(server: Server, chosen: argparse.Namespace, folder: Path) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One listener: where it is, the key that it takes, ids that are there for paths that name one."""
+
+    name: str
+    url: str
+    key: str
+    ids: dict[str, str]
+
+
+def targets(server: Server) -> list[Target]:
+    """Both listeners. Projects may be archived on the way, so what is named is one of its own."""
+    made = server.command_json("keys", "create", "--name", "fuzzed", "--project", "fuzzed")
+    admin = server.command_json("keys", "create-admin", "--organisation", "default")
+    client = OpenAI(base_url=f"{server.admin_url}/v1", api_key="", admin_api_key=admin["key"])
+    [project] = [
+        each for each in client.admin.organization.projects.list() if each.name == "fuzzed"
+    ]
+    ids = {"project_id": project.id, "api_key_id": made["id"]}
+    return [
+        Target("public", server.base_url.removesuffix("/v1"), server.key, {}),
+        Target("admin", server.admin_url, admin["key"], ids),
+    ]
+
+
+def run(target: Target, chosen: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """What schemathesis reports when its time is over. It prints what it found."""
-    place, result = server.base_url.removesuffix("/v1"), folder / "result.json"
+    result = folder / f"{target.name}.json"
     done = subprocess.run(
         [
             environment("schemathesis") / "schemathesis",
             *("--config-file", HERE / "schemathesis.toml"),
-            *("run", f"{place}/openapi.json", "--url", place, "--no-color"),
-            *("--checks", ",".join(CHECKS), "--max-time", str(chosen.seconds)),
+            *("run", f"{target.url}/openapi.json", "--url", target.url, "--no-color"),
+            *("--checks", ",".join(CHECKS), "--max-time", str(chosen.seconds // 2)),
             *(["--seed", str(chosen.seed)] if chosen.seed is not None else []),
             *("--continue-on-failure", "--generation-database", ":memory:"),
             *("--report", "json", "--report-json-path", result),
             *("--request-timeout", "60"),
         ],
-        env={**os.environ, "CONFORMANCE_KEY": server.key, "PYTHONPATH": str(PLUGINS)},
+        env={
+            **os.environ,
+            "CONFORMANCE_KEY": target.key,
+            "CONFORMANCE_IDS": json.dumps(target.ids),
+            "PYTHONPATH": str(PLUGINS),
+        },
         cwd=folder,
     )
     assert result.exists(), f"schemathesis ended with exit code {done.returncode} and no report"
     found: dict[str, Any] = json.loads(result.read_text())
     return found
+
+
+def is_clean(found: dict[str, Any]) -> bool:
+    """Nothing was found, and everything was tried."""
+    operations = found["operations"]
+    tried = operations["tested"] == operations["total"] > 0
+    return found["exit_code"] == 0 and not found["failures"] and not found["errors"] and tried
 
 
 def main() -> int:
@@ -62,27 +102,19 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="of an earlier run, to see its failures again")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, scripted() as server:
-        found = run(server, chosen, Path(folder))
+        found = [run(target, chosen, Path(folder)) for target in targets(server)]
         served = sum(row["calls"] for row in server.command_json("usage", "--by", "model"))
         stopped = server.stop()
-    operations = found["operations"]
-    ok = (
-        found["exit_code"] == 0
-        and not found["failures"]
-        and not found["errors"]
-        and operations["tested"] == operations["total"] > 0
-        and served > 0
-        and stopped == 0
-    )
+    ok = all(map(is_clean, found)) and served > 0 and stopped == 0
     report(
         suite="schemathesis",
-        version=found["schemathesis_version"],
-        seconds=round(found["running_time"] or 0),
-        seed=found["seed"],
-        operations=operations["tested"],
-        cases=found["test_cases"]["generated"],
+        version=found[0]["schemathesis_version"],
+        seconds=round(sum(each["running_time"] or 0 for each in found)),
+        seeds=[each["seed"] for each in found],
+        operations=[each["operations"]["tested"] for each in found],
+        cases=[each["test_cases"]["generated"] for each in found],
         served=served,
-        failures=found["test_cases"]["unique_failures"],
+        failures=[each["test_cases"]["unique_failures"] for each in found],
         ok=ok,
     )
     return 0 if ok else 1

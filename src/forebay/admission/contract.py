@@ -23,24 +23,22 @@ Not here: concurrency and budgets (`forebay.ledger`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from forebay.core.job import Depth, Flow
+from forebay.core.job import Ahead, Flow
 from forebay.core.principal import Principal
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a job would wait: its cost, and what is queued in its pool now.
+    """Where a job would wait, and behind what.
 
     `deadline_seconds` is the client's own, which counts if it is earlier than the lane's.
     """
 
     pool: str
     flow: Flow
-    cost: int
-    depths: Mapping[Flow, Depth]
+    ahead: Ahead
     deadline_seconds: float | None = None
 
 

@@ -9,7 +9,8 @@ Not here: the arithmetic (`limits.py`, `wait.py`), which limits a call has (`sco
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from forebay.admission.contract import Admission, Allowance, Need, Permit, Place, Standing
 from forebay.admission.limits import Bucket
@@ -25,7 +26,6 @@ from forebay.admission.scopes import (
 from forebay.admission.wait import (
     AdmissionSettings,
     ServiceRate,
-    cost_ahead,
     predicted_wait_seconds,
 )
 from forebay.core.clock import Clock, IdSource
@@ -35,6 +35,8 @@ from forebay.core.principal import Principal
 
 # Retry-After is spread by ±20 %, or all that were refused together would come back together.
 _JITTER = 0.2
+# OpenAI's SDKs take no Retry-After above 60 s: they would come back within 8 s instead.
+_LONGEST_RETRY_SECONDS = 60 / (1 + _JITTER)
 
 # A limit and how many of its permits are wanted.
 Wanted = tuple[Limit, int]
@@ -56,33 +58,33 @@ class MemoryAdmission(Admission):
 
     async def knock(self, principal: Principal) -> None:
         wanted = [(limit, 1) for limit in scoped(principal, Dimension.REQUESTS)]
-        self._require(wanted, "this is one more")
+        self._require(wanted, lambda _: "this is one more")
         self._take(wanted)
 
     async def weigh(self, principal: Principal, body_bytes: int) -> None:
         cost = -(-body_bytes // BODY_BYTES_PER_TOKEN)
         needs = f"a body of {body_bytes} bytes needs at least {cost} ({BODY_BYTES_PER_TOKEN} bytes each)"
-        self._require([(limit, cost) for limit in scoped(principal, Dimension.TOKENS)], needs)
+        wanted = [(limit, cost) for limit in scoped(principal, Dimension.TOKENS)]
+        self._require(wanted, lambda _: needs)
 
     async def foresee(self, place: Place) -> None:
         rate = self._rates.get(place.pool)
         if rate is None:
             return
-        if not any(depth.waiting for depth in place.depths.values()):
+        if not place.ahead.waiting:
             rate.saw_empty_queue()
             return
         flow = place.flow
         deadline = self.deadline_seconds(flow, place.deadline_seconds)
         if deadline is None:
             return
-        ahead = cost_ahead(flow, place.cost, place.depths)
-        seconds = predicted_wait_seconds(ahead, rate.cost_per_second)
+        seconds = predicted_wait_seconds(place.ahead.cost, rate.cost_per_second)
         if seconds > deadline:
             whose = "this lane" if deadline != place.deadline_seconds else "the call itself"
             raise Overloaded(
                 f"A call in the {flow.lane} lane would wait about {seconds:.0f} s now; {whose} "
                 f"allows {deadline:g} s. Retry later.",
-                retry_after_seconds=seconds * self._jitter(),
+                retry_after_seconds=min(seconds, _LONGEST_RETRY_SECONDS) * self._jitter(),
             )
 
     async def admit(self, principal: Principal, need: Need, place: Place) -> Permit:
@@ -93,7 +95,7 @@ class MemoryAdmission(Admission):
             days = scoped(principal, Dimension.BATCH_INPUT, need.model)
             returnable += [(limit, need.input_tokens) for limit in days]
         calls = [(limit, 1) for limit in model_limits(principal, Dimension.REQUESTS, need.model)]
-        self._require([*calls, *returnable], _needs(need))
+        self._require([*calls, *returnable], partial(_needs, need))
         self._take(calls)
         self._serial += 1
         self._take(returnable, self._serial)
@@ -133,7 +135,7 @@ class MemoryAdmission(Admission):
         bucket.set_limit(limit.permits)
         return bucket
 
-    def _require(self, wanted: Iterable[Wanted], needs: str) -> None:
+    def _require(self, wanted: Iterable[Wanted], needs: Callable[[Limit], str]) -> None:
         """Raise what is to be said of the limit that is in the way longest, if one is (A1)."""
         now = self._now_micros()
         longest: tuple[float, Limit] | None = None
@@ -145,7 +147,7 @@ class MemoryAdmission(Admission):
         if longest is not None:
             wait, limit = longest
             micros = None if wait == float("inf") else int(wait)
-            raise refused_call(limit, needs, self._bucket(limit).left(now), micros)
+            raise refused_call(limit, needs(limit), self._bucket(limit).left(now), micros)
 
     def _take(self, wanted: Sequence[Wanted], serial: int | None = None) -> None:
         """Take what `_require` has found to be there."""
@@ -184,7 +186,9 @@ class MemoryAdmission(Admission):
         return 1 - _JITTER + 2 * _JITTER * draw
 
 
-def _needs(need: Need) -> str:
+def _needs(need: Need, limit: Limit) -> str:
+    if limit.dimension is Dimension.BATCH_INPUT:
+        return f"this call needs {need.input_tokens} for its prompt"
     tokens = need.input_tokens + need.most_output_tokens
     return (
         f"this call needs {tokens}: {need.input_tokens} for its prompt and up to "

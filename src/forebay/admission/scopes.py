@@ -74,6 +74,15 @@ def model_limits(principal: Principal, dimension: Dimension, model: str) -> list
     return [Limit(dimension, f"project's use of {model}", name, permits)]
 
 
+def duration(seconds: float) -> str:
+    """For people: 3.2 s, 12 min, 3 h 12 min; never less than it is."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes = -int(-seconds // 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
 def refused_call(limit: Limit, needs: str, left: int, wait_micros: int | None) -> RateLimited:
     """The answer to a call that this limit does not let pass now, or ever. `needs`: what it asks."""
     permits, words = limit.permits, limit.dimension.words
@@ -91,7 +100,7 @@ def refused_call(limit: Limit, needs: str, left: int, wait_micros: int | None) -
         )
     seconds = wait_micros / 1_000_000
     if limit.dimension is Dimension.REQUESTS:
-        message = f"{allowed}; the next is possible in {seconds:.1f} s."
+        message = f"{allowed}; the next is possible in {duration(seconds)}."
     else:
-        message = f"{allowed}; {left} are left now, and {needs}. Possible in {seconds:.1f} s."
+        message = f"{allowed}; {left} are left now, and {needs}. Possible in {duration(seconds)}."
     return RateLimited(message, retry_after_seconds=seconds)

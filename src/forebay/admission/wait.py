@@ -1,21 +1,16 @@
 """How long a call would wait: the cost queued before it over the pace at which cost is served. Pure.
 
-What goes before a new job of flow f with cost c: everything in higher lanes, f's own waiting jobs,
-and of every other flow g of its lane at most as much as f itself will have waiting, for the fair
-queue alternates between them. Lower lanes are left out; their shares are small.
-
 The pace is measured only while jobs wait: an idle engine says nothing about how fast it could be.
 
-Not here: what to do about a long wait (`memory.py`).
+Not here: what is queued before it (`forebay.queue`), what to do about a long wait (`memory.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from forebay.core.job import Depth, Flow, Lane
+from forebay.core.job import Lane
 
 # Older observations count half as much after this many seconds of saturation: long enough for some
 # long answers to end, short enough to notice that an engine has gone.
@@ -58,18 +53,6 @@ class AdmissionSettings:
         if lane is Lane.INTERACTIVE:
             return self.interactive_deadline_seconds
         return self.batch_deadline_seconds
-
-
-def cost_ahead(flow: Flow, cost: int, depths: Mapping[Flow, Depth]) -> int:
-    """The cost that is served before a new job of `flow` is."""
-    own = depths[flow].waiting_cost if flow in depths else 0
-    ahead = own
-    for other, depth in depths.items():
-        if other.lane.rank < flow.lane.rank:
-            ahead += depth.waiting_cost
-        elif other.lane is flow.lane and other != flow:
-            ahead += min(depth.waiting_cost, own + cost)
-    return ahead
 
 
 def predicted_wait_seconds(ahead: int, cost_per_second: float | None) -> float:

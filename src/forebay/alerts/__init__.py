@@ -1,7 +1,6 @@
 """Spend alerts and their webhooks: see `contract.py`."""
 
 from forebay.alerts.contract import (
-    Alert,
     AlertEvent,
     Alerts,
     Courier,
@@ -9,6 +8,7 @@ from forebay.alerts.contract import (
     EventState,
     Posting,
     Reply,
+    SpendAlert,
 )
 from forebay.alerts.rules import MOST_ATTEMPTS, Verdict, judge, retry_seconds
 from forebay.alerts.settings import AlertSettings, require_url
@@ -16,7 +16,6 @@ from forebay.alerts.signing import compose, headers_of, secret_of
 
 __all__ = [
     "MOST_ATTEMPTS",
-    "Alert",
     "AlertEvent",
     "AlertSettings",
     "Alerts",
@@ -25,6 +24,7 @@ __all__ = [
     "EventState",
     "Posting",
     "Reply",
+    "SpendAlert",
     "Verdict",
     "compose",
     "headers_of",

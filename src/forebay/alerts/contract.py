@@ -15,8 +15,8 @@ Invariants
 - At most one event per alert, period and threshold, also across crashes; it is durable before the
   cursor passes the posting that caused it.
 - An event keeps its id over all attempts: it is what receivers recognise a repetition by.
-- Periods before `since_period` make no events; a sum that is above the threshold already when the
-  alert is put does.
+- Periods before the one in which an alert was last put make no events of it; a sum that is above
+  the threshold already when it is put does.
 - A receiver that does not answer delays no other: `due` names each address once.
 
 Not here: who reads the outbox and sends (`forebay.pipeline.alerting`), what a period is called
@@ -34,20 +34,21 @@ from forebay.core.hold import Period
 
 
 @dataclass(frozen=True, slots=True)
-class Alert:
+class SpendAlert:
     """A threshold of an organisation, or of one of its projects, and the address to tell.
 
-    `since_period` is the period in which it was last put: '' for total, '2026-11', '2026-11-30'.
+    We send no mail: `recipients` and `subject_prefix` travel in the webhook, for who does.
     """
 
     id: str
     organisation_id: str
     project_id: str | None
     threshold_nanos: int
-    interval: Period
-    url: str
+    webhook_url: str
+    recipients: tuple[str, ...]
+    subject_prefix: str | None
     created_at: float
-    since_period: str
+    interval: Period = Period.MONTH
     enabled: bool = True
 
     @property
@@ -94,28 +95,29 @@ class Delivery:
     """An event to send, and the alert that says where to."""
 
     event: AlertEvent
-    alert: Alert
+    alert: SpendAlert
 
 
 class Alerts(ABC):
     """The store. Safe from any number of tasks; a cancelled caller's verb may commit all the same."""
 
     @abstractmethod
-    async def put(self, alert: Alert, *, at: float) -> Alert:
+    async def put(self, alert: SpendAlert, *, at: float, since: str) -> SpendAlert:
         """Create the alert, or replace the one of this id (but for its scope and `created_at`).
 
+        `since` is the present period of its interval: '' for total, '2026-11', '2026-11-30'.
         Makes the event at once if the sum has reached the threshold already.
         """
 
     @abstractmethod
-    async def remove(self, alert_id: str) -> Alert:
+    async def remove(self, alert_id: str) -> SpendAlert:
         """Forget the alert with its events: what was not delivered is not sent any more.
 
         Raises KeyError for an unknown id.
         """
 
     @abstractmethod
-    async def alerts(self) -> list[Alert]:
+    async def alerts(self) -> list[SpendAlert]:
         """All alerts, oldest first."""
 
     @abstractmethod
@@ -137,7 +139,7 @@ class Alerts(ABC):
 
     @abstractmethod
     async def due(self, now: float, limit: int) -> list[Delivery]:
-        """Pending events of enabled alerts whose time has come, longest overdue first, one per URL.
+        """Pending events of enabled alerts whose time has come, longest overdue first, one per address.
 
         One that would wait longer than any wait is, because the clock was set back, is due too.
         """

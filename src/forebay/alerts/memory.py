@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from forebay.alerts.contract import Alert, AlertEvent, Alerts, Delivery, EventState, Posting
+from forebay.alerts.contract import AlertEvent, Alerts, Delivery, EventState, Posting, SpendAlert
 from forebay.alerts.rules import fires, is_day, longest_wait_seconds, oldest_day_kept
 from forebay.core.clock import IdSource
 
@@ -18,12 +18,13 @@ class MemoryAlerts(Alerts):
 
     def __init__(self, ids: IdSource) -> None:
         self._ids = ids
-        self._alerts: dict[str, Alert] = {}
+        self._alerts: dict[str, SpendAlert] = {}
+        self._since: dict[str, str] = {}
         self._events: dict[str, AlertEvent] = {}
         self._sums: dict[tuple[str, str], int] = {}
         self._cursor = 0
 
-    async def put(self, alert: Alert, *, at: float) -> Alert:
+    async def put(self, alert: SpendAlert, *, at: float, since: str) -> SpendAlert:
         if (old := self._alerts.get(alert.id)) is not None:
             alert = replace(
                 alert,
@@ -31,20 +32,20 @@ class MemoryAlerts(Alerts):
                 project_id=old.project_id,
                 created_at=old.created_at,
             )
-        self._alerts[alert.id] = alert
+        self._alerts[alert.id], self._since[alert.id] = alert, since
         for (scope, period_id), posted in self._sums.items():
             if scope == alert.scope:
                 self._fire(alert, period_id, posted, at)
         return alert
 
-    async def remove(self, alert_id: str) -> Alert:
+    async def remove(self, alert_id: str) -> SpendAlert:
         alert = self._alerts.pop(alert_id)
         self._events = {
             key: event for key, event in self._events.items() if event.alert_id != alert_id
         }
         return alert
 
-    async def alerts(self) -> list[Alert]:
+    async def alerts(self) -> list[SpendAlert]:
         return list(self._alerts.values())
 
     async def events(self, alert_id: str) -> list[AlertEvent]:
@@ -80,11 +81,11 @@ class MemoryAlerts(Alerts):
             for event in self._events.values()
             if event.next_at is not None and not now < event.next_at <= horizon
         ]
-        one_per_url: dict[str, Delivery] = {}
+        one_per_address: dict[str, Delivery] = {}
         for _, delivery in sorted(waiting, key=lambda each: each[0]):
             if delivery.alert.enabled:
-                one_per_url.setdefault(delivery.alert.url, delivery)
-        return list(one_per_url.values())[:limit]
+                one_per_address.setdefault(delivery.alert.webhook_url, delivery)
+        return list(one_per_address.values())[:limit]
 
     async def record(self, event: AlertEvent) -> None:
         if event.id not in self._events:
@@ -94,11 +95,11 @@ class MemoryAlerts(Alerts):
             alert = self._alerts[event.alert_id]
             self._alerts[alert.id] = replace(alert, enabled=False)
 
-    def _fire(self, alert: Alert, period_id: str, posted: int, at: float) -> list[AlertEvent]:
+    def _fire(self, alert: SpendAlert, period_id: str, posted: int, at: float) -> list[AlertEvent]:
         """The event, if there is none of this period and threshold yet."""
         made = (alert.id, period_id, alert.threshold_nanos)
         known = ((e.alert_id, e.period_id, e.threshold_nanos) for e in self._events.values())
-        if not fires(alert, period_id, posted) or made in known:
+        if not fires(alert, self._since[alert.id], period_id, posted) or made in known:
             return []
         event = AlertEvent(self._ids.new("evt"), *made, posted, at, next_at=at)
         self._events[event.id] = event

@@ -13,7 +13,7 @@ from __future__ import annotations
 from datetime import date, timedelta
 from enum import Enum, auto
 
-from forebay.alerts.contract import Alert
+from forebay.alerts.contract import SpendAlert
 
 FIRST_WAIT_SECONDS = 5.0
 GROWTH = 3
@@ -54,12 +54,12 @@ def longest_wait_seconds() -> float:
     return LONGEST_WAIT_SECONDS * (1 + JITTER)
 
 
-def fires(alert: Alert, period_id: str, posted_nanos: int) -> bool:
-    """Whether this sum makes an event of this alert, if it has made none of it yet."""
+def fires(alert: SpendAlert, since: str, period_id: str, posted_nanos: int) -> bool:
+    """Whether this sum makes an event of an alert put in the period `since`, if it has made none yet."""
     return (
         alert.enabled
-        and len(period_id) == len(alert.since_period)  # of the same interval
-        and period_id >= alert.since_period
+        and len(period_id) == len(since)  # of the same interval
+        and period_id >= since
         and posted_nanos >= alert.threshold_nanos
     )
 

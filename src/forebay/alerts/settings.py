@@ -59,4 +59,4 @@ def _loops_back(parts: SplitResult) -> bool:
 
 
 def _refused(why: str) -> InvalidRequest:
-    return InvalidRequest(f"The URL of a webhook {why}.", param="url")
+    return InvalidRequest(f"The URL of a webhook {why}.", param="webhook_url")

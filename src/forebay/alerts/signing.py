@@ -17,7 +17,7 @@ import hashlib
 import hmac
 import json
 
-from forebay.alerts.contract import Alert, AlertEvent
+from forebay.alerts.contract import AlertEvent, SpendAlert
 from forebay.core.money import format_usd
 
 SECRET_PREFIX = "whsec_"
@@ -41,7 +41,7 @@ def headers_of(event: AlertEvent, body: bytes, *, key: bytes, now: float) -> dic
     }
 
 
-def compose(event: AlertEvent, alert: Alert, *, verb: str = "triggered") -> bytes:
+def compose(event: AlertEvent, alert: SpendAlert, *, verb: str = "triggered") -> bytes:
     """The body; the same bytes on every attempt. Amounts are exact decimals of USD."""
     whose = "project" if alert.project_id else "organization"
     message = {
@@ -58,6 +58,8 @@ def compose(event: AlertEvent, alert: Alert, *, verb: str = "triggered") -> byte
             "currency": "USD",
             "threshold": format_usd(event.threshold_nanos),
             "spent": format_usd(event.spent_nanos),
+            "recipients": alert.recipients,
+            "subject_prefix": alert.subject_prefix,
         },
     }
     return json.dumps(message, separators=(",", ":")).encode()

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
 
-from forebay.alerts.contract import Alert, AlertEvent, Alerts, Delivery, EventState, Posting
+from forebay.alerts.contract import AlertEvent, Alerts, Delivery, EventState, Posting, SpendAlert
 from forebay.alerts.rules import fires, is_day, longest_wait_seconds, oldest_day_kept
 from forebay.core.clock import IdSource
 from forebay.core.hold import Period
@@ -33,9 +33,11 @@ ALERTS = sa.Table(
     sa.Column("organisation_id", sa.Text, nullable=False),
     sa.Column("project_id", sa.Text),
     sa.Column("threshold_nanos", sa.BigInteger, nullable=False),
-    sa.Column("interval", sa.Text, nullable=False),
-    sa.Column("url", sa.Text, nullable=False),
+    sa.Column("webhook_url", sa.Text, nullable=False),
+    sa.Column("recipients", sa.JSON, nullable=False),
+    sa.Column("subject_prefix", sa.Text),
     sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("interval", sa.Text, nullable=False),
     sa.Column("since_period", sa.Text, nullable=False),
     sa.Column("enabled", sa.Boolean, nullable=False),
 )
@@ -63,7 +65,7 @@ SUMS = sa.Table(
 )
 CURSOR = sa.Table("alert_cursor", METADATA, sa.Column("sequence", sa.BigInteger, nullable=False))
 # What replacing an alert leaves as it was.
-_LASTING = {"id", "organisation_id", "project_id", "created_at"}
+_LASTING = {"id", "scope", "organisation_id", "project_id", "created_at"}
 
 
 class Runner(Protocol):
@@ -79,13 +81,13 @@ class SqlAlerts(Alerts):
         self._runner = runner
         self._ids = ids
 
-    async def put(self, alert: Alert, *, at: float) -> Alert:
-        return await self._runner.run(partial(self._in_put, alert, at))
+    async def put(self, alert: SpendAlert, *, at: float, since: str) -> SpendAlert:
+        return await self._runner.run(partial(self._in_put, alert, at, since))
 
-    async def remove(self, alert_id: str) -> Alert:
+    async def remove(self, alert_id: str) -> SpendAlert:
         return await self._runner.run(partial(_in_remove, alert_id))
 
-    async def alerts(self) -> list[Alert]:
+    async def alerts(self) -> list[SpendAlert]:
         every = sa.select(ALERTS).order_by(ALERTS.c.sequence)
         return await self._runner.run(lambda it: [_alert(row) for row in it.execute(every)])
 
@@ -112,16 +114,16 @@ class SqlAlerts(Alerts):
     async def record(self, event: AlertEvent) -> None:
         await self._runner.run(partial(_in_record, event))
 
-    def _in_put(self, alert: Alert, at: float, connection: sa.Connection) -> Alert:
-        values = {**asdict(alert), "scope": alert.scope}
-        changed = {name: value for name, value in asdict(alert).items() if name not in _LASTING}
+    def _in_put(
+        self, alert: SpendAlert, at: float, since: str, connection: sa.Connection
+    ) -> SpendAlert:
+        values = {**asdict(alert), "scope": alert.scope, "since_period": since}
+        changed = {name: value for name, value in values.items() if name not in _LASTING}
         connection.execute(
             insert(ALERTS).values(values).on_conflict_do_update(["id"], set_=changed)
         )
         stored = _one(connection, alert.id)
-        sums = sa.select(SUMS).where(SUMS.c.scope == stored.scope)
-        for row in connection.execute(sums).all():
-            self._in_fire(stored, row.period_id, row.posted_nanos, at, connection)
+        self._in_fire(ALERTS.c.id == alert.id, at, connection)
         return stored
 
     def _in_fold(
@@ -138,25 +140,36 @@ class SqlAlerts(Alerts):
         _in_forget_days([period_id for _, period_id in added if is_day(period_id)], connection)
         events = []
         for (scope, period_id), amount in added.items():
-            posted = _in_add(scope, period_id, amount, connection)
-            watching = sa.select(ALERTS).where(ALERTS.c.scope == scope).order_by(ALERTS.c.sequence)
-            for row in connection.execute(watching).all():
-                events += self._in_fire(_alert(row), period_id, posted, at, connection)
+            place = sa.and_(SUMS.c.scope == scope, SUMS.c.period_id == period_id)
+            _in_add(scope, period_id, amount, connection)
+            events += self._in_fire(place, at, connection)
         return events
 
     def _in_fire(
-        self, alert: Alert, period_id: str, posted: int, at: float, connection: sa.Connection
+        self, chosen: sa.ColumnElement[bool], at: float, connection: sa.Connection
     ) -> list[AlertEvent]:
-        if not fires(alert, period_id, posted):
-            return []
-        event = AlertEvent(
-            self._ids.new("evt"), alert.id, period_id, alert.threshold_nanos, posted, at, next_at=at
-        )
-        once = insert(EVENTS).values(asdict(event)).on_conflict_do_nothing()
-        return [event] if connection.execute(once).rowcount else []
+        """The events that these alerts, or these sums, make."""
+        watched = sa.select(ALERTS, SUMS.c.period_id, SUMS.c.posted_nanos)
+        watched = watched.join(SUMS, SUMS.c.scope == ALERTS.c.scope).where(chosen)
+        made = []
+        for row in connection.execute(watched.order_by(ALERTS.c.sequence)).all():
+            if not fires(_alert(row), row.since_period, row.period_id, row.posted_nanos):
+                continue
+            event = AlertEvent(
+                id=self._ids.new("evt"),
+                alert_id=row.id,
+                period_id=row.period_id,
+                threshold_nanos=row.threshold_nanos,
+                spent_nanos=row.posted_nanos,
+                created_at=at,
+                next_at=at,
+            )
+            once = insert(EVENTS).values(asdict(event)).on_conflict_do_nothing()
+            made += [event] if connection.execute(once).rowcount else []
+        return made
 
 
-def _in_remove(alert_id: str, connection: sa.Connection) -> Alert:
+def _in_remove(alert_id: str, connection: sa.Connection) -> SpendAlert:
     alert = _one(connection, alert_id)
     connection.execute(sa.delete(EVENTS).where(EVENTS.c.alert_id == alert_id))
     connection.execute(sa.delete(ALERTS).where(ALERTS.c.id == alert_id))
@@ -167,15 +180,12 @@ def _in_cursor(connection: sa.Connection) -> int:
     return int(connection.scalar(sa.select(CURSOR.c.sequence)) or 0)
 
 
-def _in_add(scope: str, period_id: str, amount: int, connection: sa.Connection) -> int:
-    """The sum, with this amount in it."""
+def _in_add(scope: str, period_id: str, amount: int, connection: sa.Connection) -> None:
     row = insert(SUMS).values(scope=scope, period_id=period_id, posted_nanos=amount)
     added = row.on_conflict_do_update(
         ["scope", "period_id"], set_={"posted_nanos": SUMS.c.posted_nanos + amount}
     )
     connection.execute(added)
-    place = sa.and_(SUMS.c.scope == scope, SUMS.c.period_id == period_id)
-    return int(connection.scalar(sa.select(SUMS.c.posted_nanos).where(place)) or 0)
 
 
 def _in_forget_days(days: list[str], connection: sa.Connection) -> None:
@@ -196,14 +206,14 @@ def _in_due(now: float, limit: int, connection: sa.Connection) -> list[Delivery]
         .where(ALERTS.c.enabled, overdue)
         .order_by(EVENTS.c.next_at, EVENTS.c.sequence)
     )
-    one_per_url: dict[str, Delivery] = {}
+    one_per_address: dict[str, Delivery] = {}
     for row in rows:
-        if row.url not in one_per_url:
-            one_per_url[row.url] = Delivery(_event(row, "event_"), _alert(row))
-        if len(one_per_url) == limit:
+        if row.webhook_url not in one_per_address:
+            one_per_address[row.webhook_url] = Delivery(_event(row, "event_"), _alert(row))
+        if len(one_per_address) == limit:
             break
     rows.close()
-    return list(one_per_url.values())
+    return list(one_per_address.values())
 
 
 def _in_record(event: AlertEvent, connection: sa.Connection) -> None:
@@ -218,23 +228,24 @@ def _in_record(event: AlertEvent, connection: sa.Connection) -> None:
         )
 
 
-def _one(connection: sa.Connection, alert_id: str) -> Alert:
+def _one(connection: sa.Connection, alert_id: str) -> SpendAlert:
     row = connection.execute(sa.select(ALERTS).where(ALERTS.c.id == alert_id)).one_or_none()
     if row is None:
         raise KeyError(alert_id)
     return _alert(row)
 
 
-def _alert(row: sa.Row[Any]) -> Alert:
-    return Alert(
+def _alert(row: sa.Row[Any]) -> SpendAlert:
+    return SpendAlert(
         id=row.id,
         organisation_id=row.organisation_id,
         project_id=row.project_id,
         threshold_nanos=row.threshold_nanos,
-        interval=Period(row.interval),
-        url=row.url,
+        webhook_url=row.webhook_url,
+        recipients=tuple(row.recipients),
+        subject_prefix=row.subject_prefix,
         created_at=row.created_at,
-        since_period=row.since_period,
+        interval=Period(row.interval),
         enabled=row.enabled,
     )
 

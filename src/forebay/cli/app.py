@@ -12,7 +12,22 @@ import typer
 from typer.core import TyperGroup
 
 from forebay import __version__
-from forebay.cli import budgets, chat, demo, doctor, keys, models, top, up, usage
+from forebay.cli import (
+    alerts,
+    audit,
+    budgets,
+    chat,
+    demo,
+    doctor,
+    keys,
+    ledger,
+    models,
+    projects,
+    reconcile,
+    top,
+    up,
+    usage,
+)
 from forebay.cli.failure import explain
 from forebay.core.wording import plain
 
@@ -48,8 +63,13 @@ def build() -> typer.Typer:
     app.command("up")(up.up)
     app.command("chat")(chat.chat)
     app.add_typer(keys.build(), name="keys")
+    app.add_typer(projects.build(), name="projects")
     app.add_typer(budgets.build(), name="budgets")
-    app.command("usage")(usage.usage)
+    app.add_typer(alerts.build(), name="alerts")
+    app.add_typer(usage.build(), name="usage")
+    app.add_typer(audit.build(), name="audit")
+    app.command("reconcile")(reconcile.reconcile)
+    app.add_typer(ledger.build(), name="ledger")
     app.add_typer(models.build(), name="models")
     app.command("top")(top.top)
     app.add_typer(demo.build(), name="demo")

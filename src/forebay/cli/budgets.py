@@ -62,6 +62,8 @@ def set_budget(
     Days and months are those of UTC. A lowered cap refuses new calls at once and lets running ones
     finish.
     """
+    if organisation is None and key is None:
+        raise typer.BadParameter("name whose it is: --organisation, or --key.")
     settings = desk.load(config, data_dir=data_dir)
     args = {
         "organisation": organisation,

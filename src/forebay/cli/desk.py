@@ -12,7 +12,8 @@ import shlex
 import shutil
 import sys
 import traceback
-from collections.abc import Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+LONG_SECONDS = 6 * 3_600.0  # an audit reads every row that there is
 SOCKET, CLI_KEY, LOCK, LEDGER = "control.sock", "cli.key", "lock", "ledger.db"
 
 
@@ -68,10 +70,53 @@ async def ask(settings: Settings, verb: str, args: Mapping[str, Any] | None = No
         async with open_desk(settings) as administration:
             return await verbs(administration)[verb](dict(args or {}))
     except DirectoryBusy as busy:
-        raise Failure(
-            f"{str(busy).partition('. ')[0]}, and does not answer (yet): {reason} "
-            "If it is starting, try again in a moment."
-        ) from None
+        raise _silent(busy, reason) from None
+
+
+Asking = Callable[..., Awaitable[Any]]
+
+
+@asynccontextmanager
+async def asking(settings: Settings) -> AsyncIterator[Asking]:
+    """Several questions, or long ones, of whoever may open the data now: `await ask(verb, **args)`.
+
+    Where no server runs, the data is opened once for all of them.
+    """
+    from forebay.gateway.control import ControlFailed, call, verbs
+    from forebay.wiring import DirectoryBusy, open_desk
+
+    socket = settings.data_dir / SOCKET
+
+    async def ask(verb: str, **args: Any) -> Any:
+        return await call(socket, verb, args, timeout_seconds=LONG_SECONDS)
+
+    try:
+        await call(socket, "status")
+    except ControlFailed as unanswered:
+        reason = str(unanswered)
+    else:
+        yield ask
+        return
+    if not (settings.data_dir / LEDGER).exists():
+        raise Failure(_no_data(settings))
+    async with AsyncExitStack() as stack:
+        try:
+            administration = await stack.enter_async_context(open_desk(settings))
+        except DirectoryBusy as busy:
+            raise _silent(busy, reason) from None
+        table = verbs(administration)
+
+        async def ask_here(verb: str, **args: Any) -> Any:
+            return await table[verb](args)
+
+        yield ask_here
+
+
+def _silent(busy: Exception, reason: str) -> Failure:
+    return Failure(
+        f"{str(busy).partition('. ')[0]}, and does not answer (yet): {reason} "
+        "If it is starting, try again in a moment."
+    )
 
 
 def _no_data(settings: Settings) -> str:

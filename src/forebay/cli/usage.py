@@ -10,8 +10,9 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from forebay.cli import desk
+from forebay.cli import desk, export
 from forebay.cli.options import AsJson, Config, DataDir, Wide
 from forebay.cli.screen import local_time, milliseconds, print_json, print_table
 
@@ -24,6 +25,29 @@ _WIDE = (
 )  # fmt: skip
 _TOTALS = (">calls", ">in", ">cached", ">out", ">USD")
 _DAY_SECONDS = 86_400
+
+
+class UsageCommands(TyperGroup):
+    """`forebay usage` does something by itself, and has commands that do something else."""
+
+    def invoke(self, ctx: Any) -> Any:
+        words = [*ctx._protected_args, *ctx.args]
+        if not words:
+            return super().invoke(ctx)
+        with ctx:
+            found: Any = self.resolve_command(ctx, words)
+            name, command, rest = found
+            with command.make_context(name, rest, parent=ctx) as inner:
+                return inner.command.invoke(inner)
+
+
+def build() -> typer.Typer:
+    """The command and its own."""
+    group = typer.Typer(
+        cls=UsageCommands, invoke_without_command=True, callback=usage, rich_markup_mode=None
+    )
+    group.command("export")(export.export)
+    return group
 
 
 class By(StrEnum):

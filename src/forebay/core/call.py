@@ -62,6 +62,7 @@ class Call:
     sampling: SamplingWish = field(default_factory=SamplingWish)
     idempotency: Idempotency | None = None
     queue_deadline_seconds: float | None = None
+    body_bytes: int = 0  # of its request
 
 
 @dataclass(frozen=True, slots=True)

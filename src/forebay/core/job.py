@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
+from typing import NamedTuple
 
 
 class Lane(StrEnum):
@@ -122,6 +123,14 @@ class Job:
         """KV-cache tokens that a non-evicting engine must reserve: n·⌈(P + M)/block⌉·block (E9)."""
         blocks = -(-(self.input_tokens + self.ceiling_tokens) // block_tokens)
         return self.choices * blocks * block_tokens
+
+
+class Ahead(NamedTuple):
+    """What stands before a new job: how many jobs wait in its pool at all, and the cost (Q8) that is
+    served before it."""
+
+    waiting: int
+    cost: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,9 @@ class _Child:
     schemas: set[int] = field(default_factory=set)  # hashes of those that it was given
     size_bytes: int = 0  # of its memory when it was new
     renewing: bool = False
-    cancelled: dict[int, float] = field(default_factory=dict)  # sequence: when, in the loop's time
+    steps: int = 0  # that were heard of
+    # By sequence: when, in the loop's time, and at which step.
+    cancelled: dict[int, tuple[float, int]] = field(default_factory=dict)
 
     async def end(self) -> int:
         """Kill it and wait for it: nothing of it is left afterwards. The exit status."""
@@ -209,9 +211,9 @@ class ChildEngine(Engine):
         if child is not None:
             child.channel.send(Cancel(sequence))
             now = asyncio.get_running_loop().time()
-            child.cancelled[sequence] = now
+            child.cancelled[sequence] = now, child.steps
             forget = now - 2 * self._settings.step_timeout_seconds
-            while (oldest := next(iter(child.cancelled))) and child.cancelled[oldest] < forget:
+            while (oldest := next(iter(child.cancelled))) and child.cancelled[oldest][0] < forget:
                 del child.cancelled[oldest]
 
     def _wear(self, child: _Child, json_schema: str) -> None:
@@ -303,14 +305,18 @@ class ChildEngine(Engine):
         if step.outputs:
             self._delay_seconds = _FIRST_DELAY_SECONDS  # it has served
         self._intake.deliver(step.outputs, step.made)
-        if self._child is not None and self._child.cancelled:
-            self._check_cancelled(self._child, step, now)
+        if self._child is not None:
+            self._child.steps += 1
+            if self._child.cancelled:
+                self._check_cancelled(self._child, step, now)
 
     def _check_cancelled(self, child: _Child, step: Step, now: float) -> None:
-        """Kill a child that does not heed cancels. What was on its way to us then is no sign."""
+        """Kill a child that does not heed cancels. What was on its way to us then is no sign,
+        however late it is read: the second step after a cancel has heard of it."""
         overdue = now - self._settings.step_timeout_seconds
         for output in step.outputs:
-            if child.cancelled.get(output.sequence, now) < overdue:
+            at, heard = child.cancelled.get(output.sequence, (now, child.steps))
+            if at < overdue and child.steps > heard + 2:
                 _log.error("engine_died", pid=child.process.pid, reason="ignores a cancelled call")
                 with suppress(ProcessLookupError):
                     child.process.kill()

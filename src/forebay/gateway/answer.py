@@ -31,7 +31,7 @@ from forebay.core.event import Admitted, CallEvent, Delta, Failed, Finished
 from forebay.core.money import format_usd
 from forebay.gateway.body import ClientGone, decode_object, read_body
 from forebay.gateway.errors import Headers, refusal
-from forebay.gateway.idempotency import REPLAYED, idempotency
+from forebay.gateway.idempotency import REPLAYED, idempotency, is_keyed
 from forebay.gateway.meter import enter, note_model, queue_deadline_seconds
 from forebay.gateway.report import report_refusal, report_unhandled
 from forebay.gateway.request import ApiRequest, asks_to_be_strict, require_nothing_ignored
@@ -128,7 +128,8 @@ class Generation:
         try:
             principal = await enter(scope, services)  # ① ②
             sent = await read_body(scope, receive, self._settings)
-            await services.pipeline.weigh(principal, len(sent))
+            if not is_keyed(scope["headers"]):  # it may be answered already: the pipeline knows
+                await services.pipeline.weigh(principal, len(sent))
             body = decode_object(sent)
             request = self._shape.parse(body)
             note_model(scope, request.model)
@@ -149,6 +150,7 @@ class Generation:
                 sampling=request.sampling,
                 idempotency=idempotency(scope["headers"], scope["path"], body),
                 queue_deadline_seconds=queue_deadline_seconds(scope["headers"]),
+                body_bytes=len(sent),
             )
             exchange = Exchange(
                 scope,

@@ -28,6 +28,8 @@ from forebay.core.errors import (
     NotFound,
     Signal,
 )
+from forebay.gateway.admin import Endpoint
+from forebay.gateway.admin_operations import ADMIN_OPERATIONS
 from forebay.gateway.answer import Generation
 from forebay.gateway.chat import ChatShape
 from forebay.gateway.compatibility import COMPATIBILITY_PATH
@@ -49,6 +51,7 @@ from forebay.gateway.openapi import admin_document, public_document
 from forebay.gateway.report import report_unhandled
 from forebay.gateway.respond import REQUEST_ID, Responder, request_id, started
 from forebay.gateway.services import GatewaySettings, Services
+from forebay.gateway.usage_me import ShowOwnUsage
 
 _SLASHES = re.compile(r"/{2,}")
 _PREFIX = "/v1"
@@ -99,6 +102,7 @@ def build_public(services: Services, settings: GatewaySettings) -> ASGIApp:
         Route(_EMBEDDINGS, Methods(responder, post=NoEmbeddings(services))),
         Route("/v1/models", Methods(responder, get=ListModels(services, responder))),
         Route("/v1/models/{id:path}", Methods(responder, get=GetModel(services, responder))),
+        Route("/v1/usage/me", Methods(responder, get=ShowOwnUsage(services, responder))),
         Route("/livez", Methods(responder, get=Live(responder))),
         Route("/readyz", Methods(responder, get=Ready(services, responder))),
         Route(DOCS_PATH, Methods(responder, get=error_page(responder))),
@@ -123,6 +127,11 @@ def build_admin(services: Services, settings: GatewaySettings) -> ASGIApp:
         Route("/livez", Methods(responder, get=Live(responder))),
         Route("/readyz", Methods(responder, get=Ready(services, responder))),
     ]
+    by_path: dict[str, dict[str, ASGIApp]] = {}
+    for operation in ADMIN_OPERATIONS:
+        endpoint = Endpoint(operation, services.administration, settings, responder)
+        by_path.setdefault(operation.path, {})[operation.method.lower()] = endpoint
+    routes += [Route(path, Methods(responder, **methods)) for path, methods in by_path.items()]
     guesses = Guesses(settings, services.clock)
     return Front(routes, responder, services.ids, lambda _: _admin_hint(routes), guesses)
 
@@ -159,10 +168,15 @@ class Methods:
     """
 
     def __init__(
-        self, responder: Responder, *, get: ASGIApp | None = None, post: ASGIApp | None = None
+        self,
+        responder: Responder,
+        *,
+        get: ASGIApp | None = None,
+        post: ASGIApp | None = None,
+        delete: ASGIApp | None = None,
     ) -> None:
         self._responder = responder
-        handlers = {"GET": get, "HEAD": get, "POST": post}
+        handlers = {"GET": get, "HEAD": get, "POST": post, "DELETE": delete}
         self._handlers = {name: handler for name, handler in handlers.items() if handler}
         self.methods = tuple(self._handlers)
         self._allow = [(b"allow", ", ".join((*self.methods, "OPTIONS")).encode())]

@@ -13,25 +13,25 @@ from forebay.core.errors import InvalidKey
 MAX_SECRET_CHARACTERS = 512
 # Where other services take a key.
 _ELSEWHERE = (b"x-api-key", b"api-key")
-_HOW = "Send it in a header: 'Authorization: Bearer fbk_live_…'."
 
 
-def bearer(headers: Sequence[tuple[bytes, bytes]]) -> str:
+def bearer(headers: Sequence[tuple[bytes, bytes]], *, example: str = "fbk_live_…") -> str:
     """The secret. Raises InvalidKey, never repeating what was sent."""
+    how = f"Send it in a header: 'Authorization: Bearer {example}'."
     found = [value for name, value in headers if name == b"authorization"]
     if not found:
         for name, _ in headers:
             if name in _ELSEWHERE:
-                raise InvalidKey(f"An API key in the header {name.decode()} is not read. {_HOW}")
-        raise InvalidKey(f"You did not provide an API key. {_HOW}")
+                raise InvalidKey(f"An API key in the header {name.decode()} is not read. {how}")
+        raise InvalidKey(f"You did not provide an API key. {how}")
     if len(found) > 1:
         raise InvalidKey(f"The request has {len(found)} Authorization headers. Send exactly one.")
     scheme, _, secret = found[0].strip().partition(b" ")
     if scheme.lower() != b"bearer":
-        raise InvalidKey(f"The Authorization header does not say 'Bearer'. {_HOW}")
+        raise InvalidKey(f"The Authorization header does not say 'Bearer'. {how}")
     secret = secret.strip()
     if not secret:
-        raise InvalidKey(f"There is no API key after 'Bearer'. {_HOW}")
+        raise InvalidKey(f"There is no API key after 'Bearer'. {how}")
     if len(secret) > MAX_SECRET_CHARACTERS or not secret.isascii() or b" " in secret:
-        raise InvalidKey(f"What follows 'Bearer' is not an API key. {_HOW}")
+        raise InvalidKey(f"What follows 'Bearer' is not an API key. {how}")
     return secret.decode("ascii")

@@ -29,6 +29,7 @@ ENDPOINTS = {
     "POST /v1/completions": "supported, streamed and not",
     "GET /v1/models": "supported",
     "GET /v1/models/{id}": "supported; `{id}` may be an alias",
+    "GET /v1/usage/me": "ours alone: what the key has used, its limits and what is left",
     "POST /v1/embeddings": "refused with `unsupported_endpoint`: no pool makes embeddings",
 }
 

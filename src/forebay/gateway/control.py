@@ -208,7 +208,9 @@ def _decode(line: bytes) -> _Request:
 
 def verbs(administration: Administration) -> dict[str, Callable[[dict[str, Any]], Awaitable[Any]]]:
     """The table of verbs, each taking plain data; the command line uses it when no server runs."""
+    books = administration.bookkeeping
     keys, budgets, reports = administration.keys, administration.budgets, administration.reports
+    alerts = administration.named_alerts
     table: dict[str, Method] = {
         "keys.create": keys.create,
         "keys.list": keys.list,
@@ -220,11 +222,23 @@ def verbs(administration: Administration) -> dict[str, Callable[[dict[str, Any]]
         "budgets.set": budgets.set,
         "budgets.top_up": budgets.top_up,
         "budgets.list": budgets.list,
+        "alerts.list": alerts.list,
+        "alerts.add": alerts.add,
+        "alerts.remove": alerts.remove,
+        "alerts.test": alerts.test,
+        "projects.list": administration.projects.list_limits,
+        "projects.limit": administration.projects.set_limits,
+        "projects.archive": administration.projects.archive_named,
         "usage": reports.usage,
         "usage.totals": reports.usage_totals,
         "models": reports.models,
         "status": reports.status,
         "activity": reports.activity,
+        "audit.verify": books.verify,
+        "reconcile": books.reconcile,
+        "usage.outbox": books.outbox,
+        "ledger.archivable": books.archivable,
+        "ledger.drop": books.drop,
     }
     return {verb: _typed(verb, method) for verb, method in table.items()}
 

@@ -25,6 +25,7 @@ _ENDPOINTS = {
     "/v1/chat/completions": "POST: a chat completion, whole or streamed (`stream: true`).",
     "/v1/completions": "POST: the continuation of a text, whole or streamed.",
     "/v1/models": "GET: the models that the key may use; one of them: `/v1/models/{id}`.",
+    "/v1/usage/me": "GET: what the key has used, its limits, what it may still spend.",
     "/livez": "GET: whether the process answers; no key needed.",
     "/readyz": "GET: whether calls would be served now; no key needed.",
 }

@@ -113,7 +113,10 @@ INVALID_REQUEST_CODES = {
     "invalid_value": "A value is not one of those allowed.",
     "missing_required_parameter": "A required field is absent (or null).",
     "unsupported_value": "The field is supported, this value of it is not.",
-    "unknown_parameter": "A field means nothing here, and `x-forebay-strict` asked to be told.",
+    "unknown_parameter": (
+        "A field means nothing here, and `x-forebay-strict` asked to be told; the admin API always "
+        "tells."
+    ),
     "invalid_schema": "The JSON schema of `response_format` cannot be enforced, or is too large.",
     "unsupported_endpoint": "No pool here serves what this endpoint is for.",
     "integer_below_min_value": "Too small.",

@@ -3,7 +3,7 @@
 One bucket per client address (GCRA): so many in a minute at once, then one at a time as the minute
 passes. It is looked at only after a key has been found wrong, so a right one is served whoever else
 shares its address: a proxy, an office, a cloud. Keys have 190 random bits; what the limit saves is
-work and log lines, not the secret.
+log lines and patience, not the secret.
 
 - Memory is bounded: `MOST_ADDRESSES`; beyond, the one that was seen least recently is forgotten.
 

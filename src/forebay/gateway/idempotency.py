@@ -25,6 +25,11 @@ MAX_KEY_CHARACTERS = 255
 _PRINTABLE = re.compile(rb"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
 
+def is_keyed(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Whether the request has a key, good or not."""
+    return any(name == HEADER for name, _ in headers)
+
+
 def idempotency(
     headers: Sequence[tuple[bytes, bytes]], path: str, body: Mapping[str, Any]
 ) -> Idempotency | None:
@@ -36,9 +41,10 @@ def idempotency(
         raise _refused(f"The request has {len(found)} Idempotency-Key headers. Send one.")
     key = found[0].strip()
     if len(key) > MAX_KEY_CHARACTERS or not _PRINTABLE.fullmatch(key):
+        why = "has others" if 0 < len(key) <= MAX_KEY_CHARACTERS else f"has {len(key)}"
         raise _refused(
-            f"The Idempotency-Key has {len(key)} characters; it must be 1 to {MAX_KEY_CHARACTERS} "
-            "printable ASCII characters, such as a UUID that is new for every request."
+            f"An Idempotency-Key has 1 to {MAX_KEY_CHARACTERS} printable ASCII characters, and this "
+            f"one {why}. Use a UUID that is new for every request."
         )
     asked = msgspec.json.encode((path, body), order="sorted")
     return Idempotency(key.decode("ascii"), hashlib.sha256(asked).digest())

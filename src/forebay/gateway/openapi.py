@@ -9,22 +9,26 @@ Not here: prose (docs/reference), the routes themselves (`app.py`; a test compar
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
 
 from forebay import __version__
+from forebay.gateway import admin_openapi
+from forebay.gateway.admin_operations import ADMIN_OPERATIONS
 from forebay.gateway.chat_fields import CHAT_FIELDS
 from forebay.gateway.compatibility import COMPATIBILITY_PATH
 from forebay.gateway.completion_fields import COMPLETION_FIELDS
 from forebay.gateway.errors import DOCS_PATH, OTHER_ANSWERS, TABLE
 from forebay.gateway.fields import Field, Kind
 from forebay.gateway.schema import ChatCompletion, Completion, ErrorAnswer, ModelList, WireModel
+from forebay.gateway.usage_me import WireOwnUsage
 
 Json = dict[str, Any]
 
-_WIRE = (ChatCompletion, Completion, ModelList, WireModel, ErrorAnswer)
+_WIRE = (ChatCompletion, Completion, ModelList, WireModel, WireOwnUsage, ErrorAnswer)
 _REQUEST_ID = {"x-request-id": {"required": True, "schema": {"type": "string"}}}
 _TEXT = {"type": "string"}
 # One event of a stream; its data is a chunk, an error, or [DONE].
@@ -54,6 +58,7 @@ def public_document(address: str) -> bytes:
             "get": _operation("One model, by id or alias", _ok(_ref("WireModel"))),
             "parameters": [id_],
         },
+        "/v1/usage/me": {"get": _operation("What this key used", _ok(_ref("WireOwnUsage")))},
         "/v1": {"get": _open("What the API is", _ok({"type": "object"}))},
         "/": {"get": _open("What this is", _ok({"type": "object"}))},
         **_health(),
@@ -69,20 +74,22 @@ def public_document(address: str) -> bytes:
     return _document("Forebay", paths, address)
 
 
+@cache
 def admin_document() -> bytes:
     """Of the operators' listener."""
+    errors = {str(status): _error() for status in _STATUSES}
     paths = {
+        **admin_openapi.paths(ADMIN_OPERATIONS, errors),
         "/metrics": {"get": _open("Prometheus' text format", _ok(_TEXT, "text/plain"))},
         **_health(),
         "/openapi.json": {"get": _open("This document", _ok({"type": "object"}))},
     }
-    return _document("Forebay, for operators", paths, "")
+    kinds = admin_openapi.types(ADMIN_OPERATIONS)
+    return _document("Forebay, for operators", paths, "", (ErrorAnswer, *kinds))
 
 
-def _document(title: str, paths: Json, address: str) -> bytes:
-    _, components = msgspec.json.schema_components(
-        _WIRE, ref_template="#/components/schemas/{name}"
-    )
+def _document(title: str, paths: Json, address: str, kinds: Sequence[Any] = _WIRE) -> bytes:
+    _, components = msgspec.json.schema_components(kinds, ref_template=admin_openapi.REF)
     document: Json = {
         "openapi": "3.1.0",
         "info": {"title": title, "version": __version__},

@@ -49,10 +49,18 @@ class Peers:
         said = b",".join(
             value for name, value in scope["headers"] if name == b"x-forwarded-for"
         ).decode("latin-1")
-        for hop in reversed(said.rsplit(",", _MOST_HOPS)):
-            if not self.trusts(hop.strip()):
-                return counted(hop.strip()) if said.strip() else counted(host)
+        for hop in map(without_port, reversed(said.rsplit(",", _MOST_HOPS))):
+            if not self.trusts(hop):
+                return counted(hop) if said.strip() else counted(host)
         return counted(host)
+
+
+def without_port(hop: str) -> str:
+    """The address of a hop: some proxies write 203.0.113.7:5555 or [2001:db8::1]:5555."""
+    hop = hop.strip()
+    if hop.startswith("["):
+        return hop[1:].partition("]")[0]
+    return hop.partition(":")[0] if hop.count(":") == 1 else hop
 
 
 def counted(host: str) -> str:

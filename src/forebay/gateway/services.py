@@ -20,6 +20,7 @@ from forebay.core.principal import Principal
 from forebay.gateway.cors import check_origins
 from forebay.gateway.peers import check_networks
 from forebay.observe.metrics import Metrics
+from forebay.pipeline.administration import Administration
 from forebay.tenancy.contract import Tenancy
 
 _URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
@@ -65,6 +66,7 @@ class Services:
     clock: Clock
     spawn: Spawn
     health: Callable[[], Readiness]
+    administration: Administration
 
 
 class KeepAlive(StrEnum):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from forebay.core.money import Price, format_usd
 from forebay.core.records import EngineWindow
-from forebay.core.usage import Usage
+from forebay.core.usage import Outcome, Usage
 from forebay.ledger.pricing import amount_nanos, hold_nanos
 from forebay.ledger.rules import Held
 
@@ -43,11 +43,13 @@ def row_name(sequence: int, call_id: str) -> str:
     return f"Row {sequence} ({call_id})"
 
 
-def of_row(name: str, usage: Usage, amount: int, held: int, price: Price | None) -> str | None:
+def of_row(
+    name: str, outcome: str, usage: Usage, amount: int, held: int, price: Price | None
+) -> str | None:
     """A resolution against its stored price version and its hold (L3, L11).
 
-    A hold bounds its output by what it could pay for; output that is free is bounded by nothing
-    that is stored.
+    What was completed was charged; any other ending may be free. A hold bounds its output by what
+    it could pay for; output that is free is bounded by nothing that is stored.
     """
     if price is None:
         return f"{name} has a price version that was never published."
@@ -60,6 +62,8 @@ def of_row(name: str, usage: Usage, amount: int, held: int, price: Price | None)
         return f"{name} was charged {format_usd(amount)} USD, more than its hold of {format_usd(held)}."
     if most > held:
         return f"{name} counts more tokens than its hold of {format_usd(held)} USD could pay for."
+    if amount == 0 < due and outcome == Outcome.COMPLETED:
+        return f"{name} was completed, but charged 0 of {format_usd(due)} USD."
     if amount not in (0, due):
         return f"{name} was charged {format_usd(amount)} USD; its usage costs {format_usd(due)}."
     return None
@@ -87,6 +91,15 @@ def of_balance(scope: str, period_id: str, kept: Money, summed: Money) -> Iterab
             f"{where} has {format_usd(kept.pending)} USD pending; "
             f"its open holds sum to {format_usd(summed.pending)}."
         )
+
+
+def of_kept(kept: int, counted: int) -> str | None:
+    """The counted bytes of all kept answers against the answers."""
+    if kept == counted:
+        return None
+    return (
+        f"The answers kept for idempotency keys are counted as {kept} bytes; they have {counted}."
+    )
 
 
 def of_open(scope: str, kept: int, counted: int) -> str | None:

@@ -48,8 +48,6 @@ class MemoryLedger(Ledger, Books):
         self._state = State(clock)
         self.records = MemoryRecords(self._state)
         self._answers_bytes = answers_bytes
-        self._claims: dict[tuple[str, str], Remembered] = {}
-        self._kept_bytes = 0
         self._credits: dict[str, tuple[str, int]] = {}
         self._beats: dict[str, tuple[int, dict[str, int]]] = {}
         self._view: rules.View = {}
@@ -76,7 +74,7 @@ class MemoryLedger(Ledger, Books):
         self._state.held[held.id] = held
         if (claim := request.claim) is not None:
             self._forget((request.scopes.organisation_id, claim.key))
-            self._claims[request.scopes.organisation_id, claim.key] = Remembered(
+            self._state.claims[request.scopes.organisation_id, claim.key] = Remembered(
                 request.id, claim, request.created_at, None
             )
         return held.answer()
@@ -84,24 +82,26 @@ class MemoryLedger(Ledger, Books):
     def _check_claim(self, request: HoldRequest) -> None:
         if (claim := request.claim) is None:
             return
-        remembered = self._claims.get((request.scopes.organisation_id, claim.key))
+        remembered = self._state.claims.get((request.scopes.organisation_id, claim.key))
         if remembered is not None and rules.is_remembered(remembered, request.created_at):
             raise KeyClaimed(remembered)
 
     def _forget(self, place: tuple[str, str]) -> None:
-        remembered = self._claims.pop(place, None)
+        remembered = self._state.claims.pop(place, None)
         if remembered is not None and remembered.answer is not None:
-            self._kept_bytes -= rules.kept_bytes(remembered.claim, remembered.answer)
+            self._state.kept_bytes -= rules.kept_bytes(remembered.claim, remembered.answer)
 
     def _end_claim(self, place: tuple[str, str], answer: bytes | None) -> None:
         """Keep the answer as the newest, and forget the oldest until all fit; or forget the key."""
-        claimed = self._claims.pop(place)
+        claimed = self._state.claims.pop(place)
         if answer is None:
             return
-        self._claims[place] = replace(claimed, answer=answer)
-        self._kept_bytes += rules.kept_bytes(claimed.claim, answer)
-        while self._kept_bytes > self._answers_bytes:
-            self._forget(next(p for p, known in self._claims.items() if known.answer is not None))
+        self._state.claims[place] = replace(claimed, answer=answer)
+        self._state.kept_bytes += rules.kept_bytes(claimed.claim, answer)
+        while self._state.kept_bytes > self._answers_bytes:
+            self._forget(
+                next(p for p, known in self._state.claims.items() if known.answer is not None)
+            )
 
     def _standing(self, scope: str, day: str) -> Standing:
         account = self._state.accounts.get(scope)
@@ -180,8 +180,10 @@ class MemoryLedger(Ledger, Books):
 
     def _forget_expired(self) -> None:
         now = self._state.clock.now()
-        expired = (p for p, known in self._claims.items() if not rules.is_remembered(known, now))
-        oldest = sorted(expired, key=lambda place: self._claims[place].claimed_at)
+        expired = (
+            p for p, known in self._state.claims.items() if not rules.is_remembered(known, now)
+        )
+        oldest = sorted(expired, key=lambda place: self._state.claims[place].claimed_at)
         for place in oldest[: rules.FORGOTTEN_PER_SWEEP]:
             self._forget(place)
 
@@ -198,7 +200,7 @@ class MemoryLedger(Ledger, Books):
 
     async def recall(self, organisation_id: str, key: str) -> Remembered | None:
         self._state.check_usable()
-        remembered = self._claims.get((organisation_id, key))
+        remembered = self._state.claims.get((organisation_id, key))
         if remembered is None or not rules.is_remembered(remembered, self._state.clock.now()):
             return None
         return remembered

@@ -57,7 +57,8 @@ class MemoryRecords(Records):
             held = state.resolved[row.call_id][1]
             amounts = row.amount_nanos, held.amount_nanos
             name = differences.row_name(row.sequence, row.call_id)
-            yield differences.of_row(name, row.usage, *amounts, state.price(row.price_version))
+            price = state.price(row.price_version)
+            yield differences.of_row(name, row.outcome, row.usage, *amounts, price)
         for held in state.held.values():
             yield differences.of_hold(held)
         summed = self._summed()
@@ -69,8 +70,16 @@ class MemoryRecords(Records):
         for scope, count in sorted(state.open.items()):
             counted = sum(scope in held.scopes for held in state.held.values())
             yield differences.of_open(scope, count, counted)
+        yield differences.of_kept(state.kept_bytes, self._kept_bytes())
         for _, window in sorted(state.windows.items()):
             yield differences.of_window(window)
+
+    def _kept_bytes(self) -> int:
+        return sum(
+            rules.kept_bytes(known.claim, known.answer)
+            for known in self._state.claims.values()
+            if known.answer is not None
+        )
 
     def _summed(self) -> dict[tuple[str, str], Money]:
         """Every scope and period anew, from what is sealed, settled and held."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from forebay.core.clock import Clock
 from forebay.core.errors import StoreUnavailable
-from forebay.core.hold import Account
+from forebay.core.hold import Account, Remembered
 from forebay.core.money import Price
 from forebay.core.records import EngineWindow
 from forebay.core.usage import UsageRow
@@ -51,6 +51,8 @@ class State:
     head: Link = START
     seal: Link = START
     sealed: dict[tuple[str, str], int] = field(default_factory=dict)
+    claims: dict[tuple[str, str], Remembered] = field(default_factory=dict)
+    kept_bytes: int = 0
     windows: dict[tuple[float, str, str], EngineWindow] = field(default_factory=dict)
 
     def check_usable(self) -> None:

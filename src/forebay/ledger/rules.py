@@ -312,7 +312,9 @@ def drop_limit(before: str | None, now: float) -> float:
     except ValueError:
         raise ValueError(f"{day!r} is not a UTC day such as 2026-11-30") from None
     if limit > datetime.strptime(newest, "%Y-%m-%d").replace(tzinfo=UTC).timestamp():
-        raise ValueError(f"rows of the last {KEPT_DAYS} days stay: before {newest} at the latest")
+        raise ValueError(
+            f"rows of today and of the {KEPT_DAYS} days before it stay: before {newest} at the latest, not {day}"
+        )
     return limit
 
 

@@ -1,7 +1,9 @@
-"""The ledger on SQLite: one file, one writing thread with group commit, two reading threads.
+"""The ledger on SQLite: one file, one writing thread with group commit, three reading threads.
 
     event loop ──operation──▶ writer thread: BEGIN, a savepoint each, COMMIT ──answers──▶ event loop
-               ──question───▶ reader or auditor thread: a read-only connection ─answer──▶
+               ──question───▶ a reading thread of its kind: a read-only connection ─answer──▶
+
+What the walk of a call asks, reports and audits have a thread each: none waits for the next kind.
 
 The money has a file of its own (`ledger.db`), opened through apsw only: it brings its own SQLite.
 WAL with synchronous=FULL: what was answered survives the process and the power. No memory map: an
@@ -21,6 +23,7 @@ import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import apsw
 
@@ -55,18 +58,23 @@ REPAIR = (
 )
 
 
+class Readers(NamedTuple):
+    """The reading threads, each for one kind of question."""
+
+    calls: Reader
+    reports: Reader
+    audits: Reader
+
+
 class SqliteLedger(Ledger, Books):
     """Made by `open`; used from the event loop that opened it, by any number of its tasks."""
 
-    def __init__(
-        self, writer: GroupCommit, verbs: Verbs, reader: Reader, auditor: Reader, clock: Clock
-    ) -> None:
+    def __init__(self, writer: GroupCommit, verbs: Verbs, readers: Readers, clock: Clock) -> None:
         self._writer = writer
         self._verbs = verbs
-        self._reader = reader
-        self._auditor = auditor
+        self._readers = readers
         self._clock = clock
-        self.records = SqliteRecords(writer, verbs, auditor, clock)
+        self.records = SqliteRecords(writer, verbs, readers.audits, clock)
 
     @classmethod
     async def open(
@@ -77,12 +85,12 @@ class SqliteLedger(Ledger, Books):
         `answers_bytes` bounds the answers kept for idempotency keys. Raises
         StoreUnavailable saying what is wrong and what to do.
         """
-        writing, reading, auditing = await asyncio.to_thread(_connect, path)
+        writing, *reading = await asyncio.to_thread(_connect, path)
         verbs = Verbs(writing, answers_bytes)
         loop = asyncio.get_running_loop()
         writer = GroupCommit(writing, loop, on_rollback=verbs.forget)
-        reader, auditor = Reader(reading, "ledger-reader"), Reader(auditing, "ledger-auditor")
-        return cls(writer, verbs, reader, auditor, clock)
+        names = (f"ledger-{kind}" for kind in Readers._fields)
+        return cls(writer, verbs, Readers(*map(Reader, reading, names)), clock)
 
     async def hold(self, request: HoldRequest) -> Hold:
         return await self._writer.submit(partial(self._verbs.hold, request))
@@ -109,27 +117,29 @@ class SqliteLedger(Ledger, Books):
 
     async def balances(self, scope: str) -> Balance:
         now = self._clock.now()
-        return await self._reader.ask(lambda store: sqlite_reads.balances(store, scope, now))
+        return await self._readers.reports.ask(
+            lambda store: sqlite_reads.balances(store, scope, now)
+        )
 
     async def recall(self, organisation_id: str, key: str) -> Remembered | None:
         now = self._clock.now()
-        return await self._reader.ask(
+        return await self._readers.calls.ask(
             lambda store: sqlite_reads.recall(store, organisation_id, key, now)
         )
 
     async def usage(self, query: UsageQuery) -> list[UsageRow]:
-        return await self._reader.ask(lambda store: sqlite_reads.usage(store, query))
+        return await self._readers.reports.ask(lambda store: sqlite_reads.usage(store, query))
 
     async def totals(self, query: UsageQuery, *, by: str) -> list[UsageTotal]:
-        return await self._reader.ask(lambda store: sqlite_reads.totals(store, query, by))
+        return await self._readers.reports.ask(lambda store: sqlite_reads.totals(store, query, by))
 
     async def slices(self, query: UsageQuery, *, width_seconds: int) -> list[UsageSlice]:
-        return await self._reader.ask(
+        return await self._readers.reports.ask(
             lambda store: sqlite_reads.slices(store, query, width_seconds)
         )
 
     async def price(self, version: int) -> Price:
-        return await self._reader.ask(lambda store: sqlite_reads.price(store, version))
+        return await self._readers.calls.ask(lambda store: sqlite_reads.price(store, version))
 
     async def open_account(self, account: Account) -> bool:
         return await self._writer.submit(partial(self._verbs.open_account, account))
@@ -137,13 +147,16 @@ class SqliteLedger(Ledger, Books):
     async def set_cap(
         self, scope: str, cap_nanos: int | None, period: Period | None = None
     ) -> None:
-        """A new period's sums are taken beside the calls that go on; the writer adds what is newer."""
+        """A new period's sums are taken beside the calls that go on; the writer adds what is newer.
+
+        They are taken again if rows that they do not know were dropped meanwhile.
+        """
         change = partial(self._verbs.set_cap, scope, cap_nanos, period)
-        if not await self._writer.submit(partial(change, None)):
-            posted = await self._auditor.ask(
+        posted = None
+        while not await self._writer.submit(partial(change, posted)):
+            posted = await self._readers.reports.ask(
                 lambda store: sqlite_reads.posted(store, scope, period)
             )
-            await self._writer.submit(partial(change, posted))
 
     async def set_max_open_holds(self, scope: str, max_open_holds: int | None) -> None:
         await self._writer.submit(partial(self._verbs.set_max_open_holds, scope, max_open_holds))
@@ -157,8 +170,8 @@ class SqliteLedger(Ledger, Books):
 
     async def close(self) -> None:
         """Readers first: the last connection to close folds the WAL back into the file."""
-        await self._auditor.close()
-        await self._reader.close()
+        for reader in self._readers:
+            await reader.close()
         await self._writer.close()
 
 
@@ -172,22 +185,22 @@ def check_library(version: str) -> None:
         )
 
 
-def _connect(path: Path) -> tuple[apsw.Connection, apsw.Connection, apsw.Connection]:
-    """The writer's, the reader's and the auditor's, or StoreUnavailable and nothing left open."""
+def _connect(path: Path) -> list[apsw.Connection]:
+    """The writer's and one for each reader, or StoreUnavailable and nothing left open."""
     check_library(apsw.sqlite_lib_version())
     opened: list[apsw.Connection] = []
     _create_private(path)
     try:
         opened.append(apsw.Connection(str(path)))
         _prepare_file(opened[0], path)
-        for _ in range(2):
+        for _ in Readers._fields:
             opened.append(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY))
             _set_up(opened[-1], "query_only = ON")
     except Exception as error:
         for connection in opened:
             connection.close()
         raise _refusal(path, error) from error
-    return opened[0], opened[1], opened[2]
+    return opened
 
 
 def _create_private(path: Path) -> None:

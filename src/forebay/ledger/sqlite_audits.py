@@ -95,11 +95,12 @@ def reconcile(store: apsw.Connection) -> Reconciled:
 
 def _differences(store: apsw.Connection, balances: _Balances) -> Iterator[str | None]:
     for columns in store.execute(sqlite_sql.ODD_ROWS):
-        sequence, call_id, input_tokens, cached, output_tokens, amount, held, *price = columns
+        sequence, call_id, outcome, input_tokens, cached, output_tokens, *money = columns
+        amount, held, *price = money
         name = differences.row_name(sequence, call_id)
         usage = Usage(input_tokens, output_tokens, cached)
         stored = None if price[0] is None else price_of(tuple(price))
-        yield differences.of_row(name, usage, amount, held, stored)
+        yield differences.of_row(name, outcome, usage, amount, held, stored)
     for columns in store.execute(sqlite_sql.ALL_HOLDS):
         price_columns = store.execute(sqlite_sql.PRICE, (columns[PRICE_VERSION],)).fetchall()
         if not price_columns:
@@ -109,6 +110,8 @@ def _differences(store: apsw.Connection, balances: _Balances) -> Iterator[str | 
     yield from balances
     for scope, count, counted in store.execute(sqlite_sql.OPEN):
         yield differences.of_open(scope, count, counted)
+    for kept, counted in store.execute(sqlite_sql.KEPT):
+        yield differences.of_kept(kept, counted)
     for columns in store.execute(sqlite_sql.WINDOWS, (float("-inf"),)):
         yield differences.of_window(window_of(columns))
 

@@ -1,7 +1,8 @@
 """A thread with a connection that cannot write: questions to the SQLite ledger, off the event loop.
 
-A question runs alone on its connection. The ledger has two such threads: one for what calls ask, one
-for audits, which may take minutes. Closing breaks off the question that is running.
+A question runs alone on its connection. The ledger has three such threads: for what calls ask, for
+reports, which may take seconds, and for audits, which may take minutes. Closing breaks off the
+question that is running.
 
 Not here: the questions (`sqlite_reads`, `sqlite_audits`), writing (`sqlite_writer`).
 """

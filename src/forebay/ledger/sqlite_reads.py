@@ -78,9 +78,16 @@ def posted(connection: apsw.Connection, scope: str, period: Period | None) -> Po
 def _filtered(
     statement: str, query: UsageQuery, ending: str
 ) -> tuple[str, dict[str, str | int | float]]:
-    """The statement with only the filters that the query has, so that SQLite can use an index."""
-    wanted = {name: getattr(query, name) for name in sqlite_sql.FILTERS}
+    """The statement with only the filters that the query has, so that SQLite can use an index.
+
+    A plus keeps it from the index of a wider scope.
+    """
+    wanted = {name: getattr(query, name) for name in (*sqlite_sql.SCOPES, *sqlite_sql.TIMES)}
     bindings = {name: value for name, value in wanted.items() if value is not None}
-    where = " AND ".join(sqlite_sql.FILTERS[name] for name in bindings)
+    narrowest, *wider = [
+        sqlite_sql.SCOPES[name] for name in bindings if name in sqlite_sql.SCOPES
+    ] or [""]
+    times = [sqlite_sql.TIMES[name] for name in bindings if name in sqlite_sql.TIMES]
+    where = " AND ".join(filter(None, [narrowest, *(f"+{each}" for each in wider), *times]))
     parts = (statement, "WHERE" if where else "", where, ending)
     return " ".join(parts), {**bindings, "limit": query.limit}

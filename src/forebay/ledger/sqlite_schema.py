@@ -21,7 +21,8 @@ code asked for it):
 Conservation is the store's own work: inserting a hold reserves its amount on its three balances and
 counts it on its three accounts, inserting a resolution takes that back, posts the charge and
 deletes the hold, and moves the head (two triggers). So a verb is one question and one insert. Two more triggers count
-the bytes of kept answers; a call without an idempotency key fires neither.
+the bytes of kept answers; a call without an idempotency key fires neither. That count bounds space,
+not money: if it is ever wrong, a settlement goes on and a reconciliation says so.
 
 `high_water_nanos` = max(cap, posted + pending), or NULL without a cap: it lets a cap be lowered
 under what is spoken for, and follows it down as holds resolve. `open_high_water` likewise.
@@ -123,7 +124,6 @@ CREATE TABLE resolution (
   hash                BLOB NOT NULL CHECK (length(hash) = 32)
 ) STRICT;
 CREATE INDEX resolution_created ON resolution (created_at);
-CREATE INDEX resolution_organisation ON resolution (organisation_id, sequence);
 
 CREATE TRIGGER hold_reserves BEFORE INSERT ON hold BEGIN
   INSERT INTO balance (scope, period_id, pending_nanos, high_water_nanos)
@@ -150,8 +150,13 @@ CREATE TABLE sweep (
 ) STRICT;
 """
 
-# What came with version 3; a file of version 2 is given the same.
+# What came with version 3; a file of version 2 is given the same. Every settlement writes into each
+# index of `resolution`: there is one for each scope that reports are made of, by time.
 _BOOKS = """
+CREATE INDEX resolution_organisation ON resolution (organisation_id, created_at);
+CREATE INDEX resolution_project ON resolution (project_id, created_at);
+CREATE INDEX resolution_key ON resolution (key_id, created_at);
+
 CREATE TABLE credit (
   id           TEXT PRIMARY KEY,
   scope        TEXT NOT NULL REFERENCES account (scope),
@@ -214,11 +219,11 @@ CREATE TABLE kept (
 INSERT INTO kept (id, bytes) VALUES (1, 0);
 
 CREATE TRIGGER claim_keeps AFTER UPDATE OF kept_bytes ON claim BEGIN
-  UPDATE kept SET bytes = bytes + NEW.kept_bytes - OLD.kept_bytes;
+  UPDATE kept SET bytes = max(bytes + NEW.kept_bytes - OLD.kept_bytes, 0);
 END;
 
 CREATE TRIGGER claim_is_forgotten AFTER DELETE ON claim WHEN OLD.kept_bytes > 0 BEGIN
-  UPDATE kept SET bytes = bytes - OLD.kept_bytes;
+  UPDATE kept SET bytes = max(bytes - OLD.kept_bytes, 0);
 END;
 
 CREATE TRIGGER resolution_ends_its_hold AFTER INSERT ON resolution BEGIN
@@ -248,6 +253,7 @@ UPGRADES = {
     2: f"""
 ALTER TABLE hold ADD COLUMN claim_key TEXT;
 DROP TRIGGER resolution_ends_its_hold;
+DROP INDEX resolution_organisation;
 {_BOOKS}
 UPDATE head SET (sequence, hash) = (SELECT sequence, hash FROM resolution ORDER BY sequence DESC LIMIT 1)
  WHERE EXISTS (SELECT 1 FROM resolution);

@@ -63,7 +63,8 @@ _PERIOD = (
 
 POSTED = f"""
 WITH posted AS (
-  SELECT created_at, amount_nanos FROM resolution WHERE :scope IN (organisation_id, project_id, key_id)
+  SELECT created_at, amount_nanos FROM resolution
+   WHERE organisation_id = :scope OR project_id = :scope OR key_id = :scope
   UNION ALL SELECT unixepoch(day), posted_nanos FROM sealed WHERE scope = :scope
 )
 SELECT sequence, NULL, NULL FROM head
@@ -154,6 +155,10 @@ FORGET_CLAIM = "DELETE FROM claim WHERE organisation_id = ? AND key = ?"
 
 KEPT_BYTES = "SELECT bytes FROM kept"
 
+_COUNTED = "(SELECT coalesce(sum(kept_bytes), 0) FROM claim)"
+
+COUNT_KEPT = f"UPDATE kept SET bytes = {_COUNTED}"  # noqa: S608 - a constant
+
 FORGET_OLDEST = """
 DELETE FROM claim WHERE resolution = (SELECT min(resolution) FROM claim WHERE resolution IS NOT NULL)
 """
@@ -188,11 +193,15 @@ ROWS = f"SELECT {ROW_COLUMNS} FROM resolution"  # noqa: S608 - a constant
 
 NEWEST = "ORDER BY sequence DESC LIMIT :limit"
 
-FILTERS = {
-    "organisation_id": "organisation_id = :organisation_id",
-    "project_id": "project_id = :project_id",
-    "key_id": "key_id = :key_id",
+# The narrowest first: it is the one whose index serves.
+SCOPES = {
     "call_id": "call_id = :call_id",
+    "key_id": "key_id = :key_id",
+    "project_id": "project_id = :project_id",
+    "organisation_id": "organisation_id = :organisation_id",
+}
+
+TIMES = {
     "since": "created_at >= :since",
     "until": "created_at < :until",
 }
@@ -281,7 +290,7 @@ SELECT (SELECT count(*) FROM resolution), (SELECT count(*) FROM hold),
 
 # The rows that `differences.of_row` has something to say about, or might.
 ODD_ROWS = """
-SELECT r.sequence, r.call_id, r.input_tokens, r.cached_input_tokens, r.output_tokens,
+SELECT r.sequence, r.call_id, r.outcome, r.input_tokens, r.cached_input_tokens, r.output_tokens,
        r.amount_nanos, r.hold_nanos,
        p.version, p.model, p.lane, p.input_nanos, p.cached_input_nanos, p.output_nanos
   FROM resolution AS r LEFT JOIN price AS p ON p.version = r.price_version
@@ -289,9 +298,10 @@ SELECT r.sequence, r.call_id, r.input_tokens, r.cached_input_tokens, r.output_to
     OR r.amount_nanos > r.hold_nanos
     OR r.cached_input_tokens NOT BETWEEN 0 AND r.input_tokens OR r.output_tokens < 0
     OR p.input_nanos * r.input_tokens + p.output_nanos * r.output_tokens > r.hold_nanos
-    OR r.amount_nanos NOT IN (0, p.input_nanos * (r.input_tokens - r.cached_input_tokens)
-                                 + p.cached_input_nanos * r.cached_input_tokens
-                                 + p.output_nanos * r.output_tokens)
+    OR (r.amount_nanos <> 0 OR r.outcome = 'completed')
+       AND r.amount_nanos <> p.input_nanos * (r.input_tokens - r.cached_input_tokens)
+                             + p.cached_input_nanos * r.cached_input_tokens
+                             + p.output_nanos * r.output_tokens
  ORDER BY r.sequence
 """
 
@@ -337,6 +347,8 @@ WITH calls AS (
 SELECT a.scope, a.open_holds, coalesce(sum(c.open), 0)
   FROM account AS a LEFT JOIN counted AS c ON c.scope = a.scope GROUP BY a.scope ORDER BY a.scope
 """
+
+KEPT = f"SELECT coalesce((SELECT bytes FROM kept), 0), {_COUNTED}"  # noqa: S608 - a constant
 
 # Archiving
 

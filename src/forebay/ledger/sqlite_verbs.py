@@ -172,6 +172,9 @@ class Verbs:
         self._all(sqlite_sql.KEEP_ANSWER, organisation, key, sequence, answer)
         while self._all(sqlite_sql.KEPT_BYTES)[0][0] > self._answers_bytes:
             self._all(sqlite_sql.FORGET_OLDEST)
+            if not self._connection.changes():  # no answer is left, so the count was wrong
+                self._all(sqlite_sql.COUNT_KEPT)
+                return
 
     def beat(self, process: str, counter: int, progress: bytes) -> None:
         self._all(sqlite_sql.BEAT, process, counter, progress)

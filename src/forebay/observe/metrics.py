@@ -26,6 +26,7 @@ class Metrics:
         self._of_calls()
         self._of_engines()
         self._of_the_queue()
+        self._of_alerts()
 
     def exposition(self) -> bytes:
         """The Prometheus text format."""
@@ -93,6 +94,14 @@ class Metrics:
         self.queue_waiting = self._gauge("queue_waiting", "Jobs waiting.", "model", "lane")
         self.queue_oldest = self._gauge(
             "queue_oldest_seconds", "Longest present wait.", "model", "lane"
+        )
+
+    def _of_alerts(self) -> None:
+        self.alert_events = self._counter("alert_events", "Spend alerts that fired.")
+        self.webhook_attempts = self._counter(
+            "webhook_attempts",
+            "Attempts to deliver an event; result is delivered, failed, refused or given_up.",
+            "result",
         )
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:

@@ -170,8 +170,16 @@ class Keys(Section):
         return [info for info in found if mine in (None, info.organisation_id)]
 
     async def revoke_admin(self, key_id: str) -> dict[str, Any]:
-        """From now on the admin key is refused. Raises NotFound for an unknown id."""
+        """From now on the admin key is refused. Raises NotFound for an unknown id.
+
+        None revokes itself: a slip must not lock its holder out.
+        """
         for info in await self.admin_keys():
+            if info.id == key_id == self._actor.key_id:
+                raise InvalidRequest(
+                    "An admin key cannot revoke itself: create another one and use that.",
+                    param="key_id",
+                )
             if info.id == key_id:
                 done = await self._desk.admin_keys.delete(key_id, at=self._desk.clock.now())
                 await self._record("api_key.deleted", key_id, info.organisation_id)

@@ -6,12 +6,13 @@ Not here: their keys (`admin_keys.py`), their budgets (`admin_budgets.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from forebay.core.errors import InvalidRequest, NotFound
 from forebay.core.principal import RateLimits
 from forebay.pipeline.admin_keys import DAY_SECONDS, KeyRequest, Keys
+from forebay.pipeline.admin_names import project_of
 from forebay.pipeline.desk import Section, budgeted
 from forebay.tenancy import ProjectInfo, ServiceAccount
 
@@ -33,6 +34,48 @@ class Projects(Section):
         """Oldest first; archived ones if they are asked for."""
         found = await self._projects()
         return [info for info in found if archived or info.archived_at is None]
+
+    async def list_limits(self) -> Sequence[dict[str, Any]]:
+        """Every project with its own limits, and those of its models, as plain data."""
+        rows = []
+        for info in await self._projects():
+            found = await self._desk.directory.project_limits(info.scopes.project_id)
+            rows.append({**_described(info), **asdict(found.own), "model": None})
+            for model, limits in sorted(found.models.items()):
+                rows.append({**_described(info), **asdict(limits), "model": model})
+        return rows
+
+    async def set_limits(
+        self, organisation: str, project: str, limits: dict[str, int | None], model: str = ""
+    ) -> dict[str, Any]:
+        """Change these of a project's limits (None lifts one), or of its limits of a model."""
+        home = project_of(await self._projects(), organisation, project)
+        project_id = home.scopes.project_id
+        named = self._model_id(model) if model else None
+        if unknown := limits.keys() - {field.name for field in fields(RateLimits)}:
+            raise InvalidRequest(f"There is no limit {unknown.pop()!r}.", param="limits")
+        found = await self._desk.directory.project_limits(project_id)
+        before = found.own if named is None else found.models.get(named, RateLimits())
+        wanted = replace(before, **limits)
+        await self._desk.directory.set_limits(project_id, wanted, model=named)
+        asked = {"model": named, **limits}
+        await self._record("rate_limit.updated", named or project_id, home, changes_requested=asked)
+        return {**_described(home), **asdict(wanted), "model": named}
+
+    async def archive_named(self, organisation: str, project: str) -> dict[str, Any]:
+        """`archive` for people, who know names."""
+        home = project_of(await self._projects(), organisation, project)
+        return _described(await self.archive(home.scopes.project_id))
+
+    def _model_id(self, name: str) -> str:
+        known = {
+            each: row["id"] for row in self._desk.models() for each in (row["id"], *row["aliases"])
+        }
+        if name not in known:
+            raise InvalidRequest(
+                f"There is no model {name!r} here; there are: {', '.join(known)}.", param="model"
+            )
+        return str(known[name])
 
     async def one(self, project_id: str) -> ProjectInfo:
         return await self._project(project_id)
@@ -146,6 +189,16 @@ class Projects(Section):
         await self.account(project_id, account_id)
         await self._desk.directory.delete_service_account(account_id, at=self._desk.clock.now())
         await self._record("service_account.deleted", account_id, home)
+
+
+def _described(info: ProjectInfo) -> dict[str, Any]:
+    return {
+        "id": info.scopes.project_id,
+        "organisation": info.organisation,
+        "project": info.project,
+        "created_at": info.created_at,
+        "archived_at": info.archived_at,
+    }
 
 
 def _lowest(*limits: RateLimits) -> RateLimits:

@@ -5,18 +5,32 @@ Not here: how rows are summed (`forebay.ledger`), how they are shown (`forebay.c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from forebay.core.errors import InvalidRequest
-from forebay.core.hold import UsageQuery
+from forebay.core.hold import Balance, Period, UsageQuery
 from forebay.core.money import format_usd
-from forebay.core.usage import UsageRow
+from forebay.core.principal import Principal
+from forebay.core.usage import UsageRow, UsageSlice, UsageTotal
 from forebay.pipeline.desk import Section
-from forebay.tenancy import KeyInfo
+from forebay.tenancy import Change, ChangeQuery, KeyInfo
 
 GROUPS = ("key", "project", "organisation", "model", "day")
 DAY_SECONDS = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class OwnUsage:
+    """What a key used in its budget's current period, day by day lately, and what is left."""
+
+    total: UsageTotal
+    days: Sequence[UsageTotal]
+    key: Balance
+    project: Balance
+    organisation: Balance
 
 
 class Reports(Section):
@@ -61,6 +75,47 @@ class Reports(Section):
             for total in totals
         ]
 
+    async def slices(
+        self,
+        since: float,
+        until: float,
+        *,
+        width_seconds: int,
+        project_id: str | None = None,
+        key_id: str | None = None,
+    ) -> Sequence[UsageSlice]:
+        """What the actor's organisation used from `since` until before `until`."""
+        query = UsageQuery(
+            organisation_id=self._actor.organisation_id,
+            project_id=project_id,
+            key_id=key_id,
+            since=since,
+            until=until,
+        )
+        return await self._desk.books.slices(query, width_seconds=width_seconds)
+
+    async def own(self, principal: Principal) -> OwnUsage:
+        """For the holder of a key, about that key alone."""
+        books, ledger, now = self._desk.books, self._desk.ledger, self._desk.clock.now()
+        organisation_id, project_id, key_id = principal.scopes
+        balance = await ledger.balances(key_id)
+        since = _start(balance.account.period, now)
+        totals = await books.totals(UsageQuery(key_id=key_id, since=since), by="key")
+        recent = UsageQuery(key_id=key_id, since=now - now % DAY_SECONDS - 6 * DAY_SECONDS)
+        days = await books.totals(recent, by="day")
+        return OwnUsage(
+            total=totals[0] if totals else UsageTotal(key_id, 0, 0, 0, 0, 0),
+            days=sorted(days, key=lambda day: day.group, reverse=True),
+            key=balance,
+            project=await ledger.balances(project_id),
+            organisation=await ledger.balances(organisation_id),
+        )
+
+    async def changes(self, **asked: Any) -> Sequence[Change]:
+        """What was changed in the actor's organisation, newest first; see ChangeQuery."""
+        organisation_id = self._actor.organisation_id or ""
+        return await self._desk.journal.changes(ChangeQuery(organisation_id, **asked))
+
     async def _names(self, by: str) -> dict[str, str] | None:
         """What people call the groups, by id; None for groups that have no ids."""
         if by == "key":
@@ -97,6 +152,14 @@ class Reports(Section):
         spent = sum(each.amount_nanos for each in await desk.books.totals(today, by="model"))
         money = {"spent_today_usd": format_usd(spent), "usd_per_hour": per_hour}
         return {**doing, **money, "calls": calls}
+
+
+def _start(period: Period, now: float) -> float | None:
+    """When the period began that it is now; None: there was no beginning."""
+    if period is Period.TOTAL:
+        return None
+    day = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return (day if period is Period.DAY else day.replace(day=1)).timestamp()
 
 
 def _named_project(call: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

@@ -11,11 +11,13 @@ terminal (`forebay.cli`), what it does (`admin_*.py`).
 from __future__ import annotations
 
 from forebay.core.clock import Clock
+from forebay.pipeline.admin_alert_names import NamedAlerts
 from forebay.pipeline.admin_alerts import SpendAlerts
 from forebay.pipeline.admin_budgets import Budgets
 from forebay.pipeline.admin_keys import Keys
 from forebay.pipeline.admin_projects import Projects
 from forebay.pipeline.admin_reports import Reports
+from forebay.pipeline.bookkeeping import Bookkeeping
 from forebay.pipeline.desk import OPERATOR, Actor, Desk
 
 
@@ -28,7 +30,9 @@ class Administration:
         self.budgets = Budgets(desk, actor)
         self.projects = Projects(desk, actor)
         self.alerts = SpendAlerts(desk, actor)
+        self.named_alerts = NamedAlerts(desk, actor)
         self.reports = Reports(desk, actor)
+        self.bookkeeping = Bookkeeping(desk.records, desk.clock)
 
     @property
     def clock(self) -> Clock:

@@ -13,14 +13,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from forebay.alerts import Alerts
 from forebay.core.clock import Clock, IdSource
 from forebay.core.errors import NotFound
 from forebay.core.hold import Account, Period
 from forebay.engine import Engine
-from forebay.ledger import Books, Ledger
+from forebay.ledger import Books, Ledger, Records
+from forebay.pipeline.alerting import Webhooks
 from forebay.tenancy import (
     AdminKeys,
-    Alerts,
     Change,
     Directory,
     Journal,
@@ -39,8 +40,10 @@ class Desk:
     admin_keys: AdminKeys
     journal: Journal
     alerts: Alerts
+    webhooks: Webhooks
     ledger: Ledger
     books: Books
+    records: Records
     engines: Sequence[Engine]
     models: Callable[[], list[dict[str, Any]]]
     status: Callable[[], Awaitable[dict[str, Any]]]

@@ -92,6 +92,8 @@ class InteractivePipeline:
     async def _walk(self, call: Call) -> AsyncGenerator[list[CallEvent], None]:
         """The walk itself, from ③ on."""
         rooms = self.rooms
+        if call.idempotency is not None:  # only now is it known that this is no repetition
+            await self.weigh(call.principal, call.body_bytes)
         lane, wish = call.lane, call.max_output_tokens
         route = rooms.catalog.choose(call.principal, call.model, lane, wish)  # ③
         _require_choices(call, route)
@@ -210,9 +212,10 @@ class InteractivePipeline:
         return await self.rooms.tokens.encode(route.model, call.prompt, scope=scope)
 
     async def _place(self, call: Call, route: Route, input_tokens: int) -> Place:
-        cost = self.rooms.queue.cost(input_tokens, route.ceiling_tokens * call.choices)
-        depths = await self.rooms.queue.depths(route.pool)
-        return Place(route.pool, _flow(call), cost, depths, call.queue_deadline_seconds)
+        flow, queue = _flow(call), self.rooms.queue
+        cost = queue.cost(input_tokens, route.ceiling_tokens * call.choices)
+        ahead = await queue.ahead(route.pool, flow, cost)
+        return Place(route.pool, flow, ahead, call.queue_deadline_seconds)
 
     async def _reserve(self, call: Call, route: Route, admitted: Admitted) -> tuple[Permit, Hold]:
         """⑦ tokens, ⑧ money. Who is refused the money has its tokens back (A4)."""

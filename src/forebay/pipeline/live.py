@@ -65,7 +65,8 @@ class LiveCall:
         elif isinstance(event, Finished | Failed):
             self.ended = True
             self.finished = isinstance(event, Finished)
-            self.ran |= self.finished  # also if its worker died before we had read a word
+            if isinstance(event, Finished):  # also if its worker died before we had read a word
+                self.ran, self.output_tokens = True, event.usage.output_tokens
 
     @property
     def used_tokens(self) -> int:

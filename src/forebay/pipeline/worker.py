@@ -373,9 +373,8 @@ class Worker:
     async def _acknowledge(self, run: Run) -> None:
         served = Served(run.generated, run.cached_input_tokens)
         cost = self.rooms.queue.cost(run.job.input_tokens, run.generated)
-        depths = await self.rooms.queue.depths(self.pool)
-        busy = any(depth.waiting for depth in depths.values())
-        self.rooms.admission.served(self.pool, cost, busy=busy)
+        ahead = await self.rooms.queue.ahead(self.pool, run.job.flow, 0)
+        self.rooms.admission.served(self.pool, cost, busy=ahead.waiting > 0)
         try:
             await self.rooms.queue.ack(run.lease, served=served)
         except LeaseLost:

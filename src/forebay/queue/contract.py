@@ -33,7 +33,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from forebay.core.job import Ask, Depth, Flow, Job, Lease, Progress, Removal, Resume, Served
+from forebay.core.job import Ahead, Ask, Depth, Flow, Job, Lease, Progress, Removal, Resume, Served
 
 
 class JobQueue(ABC):
@@ -78,6 +78,11 @@ class JobQueue(ABC):
     @abstractmethod
     async def depths(self, pool: str) -> dict[Flow, Depth]:
         """The flows that have waiting or leased jobs; asking never creates state."""
+
+    @abstractmethod
+    async def ahead(self, pool: str, flow: Flow, cost: int) -> Ahead:
+        """What goes before a new job of this flow and cost. Asked with every call: it must cost
+        little however many flows wait."""
 
     @abstractmethod
     async def changed(self, pool: str, seen: int, *, timeout_seconds: float) -> int:

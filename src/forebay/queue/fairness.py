@@ -25,7 +25,7 @@ Not here: the jobs themselves (`memory.py`).
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
@@ -341,3 +341,14 @@ def served_cost(settings: QueueSettings, charge: Charge, served: Served) -> int:
     """What a lease that is over has cost: its prefill where charged, and what it generated."""
     prefill = settings.input_cost(charge.input_tokens, served.cached_input_tokens)
     return prefill + settings.output_cost(served.output_tokens)
+
+
+def cost_ahead(own: int, cost: int, lane: Iterable[int], higher: Iterable[int]) -> int:
+    """The cost that is served before a new job of this cost, of a flow with `own` waiting.
+
+    All of the flows in higher lanes, its own, and of every other flow of its lane at most as much as
+    it will have waiting itself, for the fair queue alternates between them. Lower lanes are left
+    out: their shares are small. `lane` has the waiting costs of all flows of its lane.
+    """
+    turn = own + cost
+    return sum(each if each < turn else turn for each in lane) + sum(higher)

@@ -30,9 +30,28 @@ from dataclasses import dataclass, replace
 
 from forebay.core.clock import Clock
 from forebay.core.errors import FlowFull, LaneFull, LeaseLost
-from forebay.core.job import Ask, Depth, Flow, Job, Lane, Lease, Progress, Removal, Resume, Served
+from forebay.core.job import (
+    Ahead,
+    Ask,
+    Depth,
+    Flow,
+    Job,
+    Lane,
+    Lease,
+    Progress,
+    Removal,
+    Resume,
+    Served,
+)
 from forebay.queue.contract import JobQueue
-from forebay.queue.fairness import Charge, FlowCounters, LaneShares, QueueSettings, served_cost
+from forebay.queue.fairness import (
+    Charge,
+    FlowCounters,
+    LaneShares,
+    QueueSettings,
+    cost_ahead,
+    served_cost,
+)
 
 # Acknowledged and reaped jobs remembered for Q4: minutes of traffic; duplicates come within seconds.
 _GONE_JOBS = 4096
@@ -203,6 +222,21 @@ class MemoryQueue(JobQueue):
         now = self._clock.monotonic()
         lanes = self._pools[pool].lanes.values() if pool in self._pools else ()
         return {flow: _depth(jobs, now) for lane in lanes for flow, jobs in lane.flows.items()}
+
+    async def ahead(self, pool: str, flow: Flow, cost: int) -> Ahead:
+        found = self._pools.get(pool)
+        waiting = sum(lane.waiting for lane in found.lanes.values()) if found else 0
+        if found is None or not waiting:
+            return Ahead(0, 0)
+        mine = found.lanes[flow.lane].flows
+        own = mine[flow].cost if flow in mine else 0
+        higher = (
+            jobs.cost
+            for lane, line in found.lanes.items()
+            if lane.rank < flow.lane.rank
+            for jobs in line.flows.values()
+        )
+        return Ahead(waiting, cost_ahead(own, cost, (jobs.cost for jobs in mine.values()), higher))
 
     async def changed(self, pool: str, seen: int, *, timeout_seconds: float) -> int:
         if self._arrivals(pool) == seen:

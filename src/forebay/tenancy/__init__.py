@@ -3,7 +3,6 @@
 from forebay.tenancy.contract import (
     AdminKeyInfo,
     AdminKeys,
-    Alerts,
     Change,
     ChangeQuery,
     Directory,
@@ -14,7 +13,6 @@ from forebay.tenancy.contract import (
     ProjectInfo,
     ProjectLimits,
     ServiceAccount,
-    SpendAlert,
     Tenancy,
 )
 from forebay.tenancy.keys import (
@@ -32,7 +30,6 @@ __all__ = [
     "STANDARD",
     "AdminKeyInfo",
     "AdminKeys",
-    "Alerts",
     "Change",
     "ChangeQuery",
     "Directory",
@@ -44,7 +41,6 @@ __all__ = [
     "ProjectInfo",
     "ProjectLimits",
     "ServiceAccount",
-    "SpendAlert",
     "Tenancy",
     "check",
     "derive",

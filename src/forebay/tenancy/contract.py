@@ -166,20 +166,6 @@ class ChangeQuery:
     limit: int = 100
 
 
-@dataclass(frozen=True, slots=True)
-class SpendAlert:
-    """Who wants to know that an organisation, or one project of it, has spent so much this month."""
-
-    id: str
-    organisation_id: str
-    project_id: str | None
-    threshold_nanos: int
-    webhook_url: str
-    recipients: tuple[str, ...]
-    subject_prefix: str | None
-    created_at: float
-
-
 class Tenancy(ABC):
     """One per process; `authenticate` is on the hot path and must not wait for a store when warm."""
 
@@ -301,19 +287,3 @@ class Journal(ABC):
     async def changes(self, query: ChangeQuery) -> list[Change]:
         """Newest first; those after `query.after`, which is an id of this organisation's (else
         none are)."""
-
-
-class Alerts(ABC):
-    """Spend alerts. Watching and telling is somebody else's business."""
-
-    @abstractmethod
-    async def put(self, alert: SpendAlert) -> None:
-        """Store a new one, or replace the one of this id."""
-
-    @abstractmethod
-    async def remove(self, alert_id: str) -> None:
-        """Idempotent."""
-
-    @abstractmethod
-    async def alerts(self) -> list[SpendAlert]:
-        """All, oldest first."""

@@ -97,7 +97,7 @@ def refusal(secret: str, kind: KeyKind = API_KEY) -> InvalidKey:
     if _NAMEABLE.fullmatch(secret) is None:
         return InvalidKey(
             # Not the whole prefix: that may be what was presented, and it is never repeated.
-            f"Incorrect API key provided: this is not a Forebay {noun}. Those begin with "
+            f"Incorrect API key provided: this is not a Forebay key. Those begin with "
             f"'{kind.prefix[:-1]}' and have {KEY_CHARACTERS} characters; create one with "
             f"`{command}`."
         )

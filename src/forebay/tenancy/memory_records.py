@@ -1,8 +1,8 @@
-"""The journal and the spend alerts in memory: what other implementations are compared with."""
+"""The journal in memory: what other implementations are compared with."""
 
 from __future__ import annotations
 
-from forebay.tenancy.contract import Alerts, Change, ChangeQuery, Journal, SpendAlert
+from forebay.tenancy.contract import Change, ChangeQuery, Journal
 
 
 class MemoryJournal(Journal):
@@ -31,19 +31,3 @@ def _matches(query: ChangeQuery, change: Change) -> bool:
         and (query.since is None or change.at >= query.since)
         and (query.until is None or change.at < query.until)
     )
-
-
-class MemoryAlerts(Alerts):
-    """A dictionary, in the order of their making."""
-
-    def __init__(self) -> None:
-        self._alerts: dict[str, SpendAlert] = {}
-
-    async def put(self, alert: SpendAlert) -> None:
-        self._alerts[alert.id] = alert
-
-    async def remove(self, alert_id: str) -> None:
-        self._alerts.pop(alert_id, None)
-
-    async def alerts(self) -> list[SpendAlert]:
-        return list(self._alerts.values())

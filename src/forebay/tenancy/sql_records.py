@@ -1,4 +1,4 @@
-"""The journal and the spend alerts in forebay.db.
+"""The journal in forebay.db.
 
 Triggers refuse to change or delete a row of the journal, whoever asks.
 """
@@ -10,9 +10,9 @@ from functools import partial
 
 import sqlalchemy as sa
 
-from forebay.tenancy.contract import Alerts, Change, ChangeQuery, Journal, SpendAlert
+from forebay.tenancy.contract import Change, ChangeQuery, Journal
 from forebay.tenancy.sql import Runner
-from forebay.tenancy.sql_tables import ALERTS, CHANGES
+from forebay.tenancy.sql_tables import CHANGES
 
 
 class SqlJournal(Journal):
@@ -68,47 +68,4 @@ def _in_changes(query: ChangeQuery, connection: sa.Connection) -> list[Change]:
             details=row.details,
         )
         for row in connection.execute(newest)
-    ]
-
-
-class SqlAlerts(Alerts):
-    """One per process."""
-
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
-
-    async def put(self, alert: SpendAlert) -> None:
-        await self._runner.run(partial(_in_put, alert))
-
-    async def remove(self, alert_id: str) -> None:
-        await self._runner.run(partial(_in_remove, alert_id))
-
-    async def alerts(self) -> list[SpendAlert]:
-        return await self._runner.run(_in_alerts)
-
-
-def _in_put(alert: SpendAlert, connection: sa.Connection) -> None:
-    values = {**asdict(alert), "recipients": list(alert.recipients)}
-    changed = connection.execute(sa.update(ALERTS).where(ALERTS.c.id == alert.id).values(values))
-    if changed.rowcount == 0:
-        connection.execute(sa.insert(ALERTS).values(values))
-
-
-def _in_remove(alert_id: str, connection: sa.Connection) -> None:
-    connection.execute(sa.delete(ALERTS).where(ALERTS.c.id == alert_id))
-
-
-def _in_alerts(connection: sa.Connection) -> list[SpendAlert]:
-    return [
-        SpendAlert(
-            id=row.id,
-            organisation_id=row.organisation_id,
-            project_id=row.project_id,
-            threshold_nanos=row.threshold_nanos,
-            webhook_url=row.webhook_url,
-            recipients=tuple(row.recipients),
-            subject_prefix=row.subject_prefix,
-            created_at=row.created_at,
-        )
-        for row in connection.execute(sa.select(ALERTS).order_by(ALERTS.c.sequence))
     ]

@@ -117,19 +117,6 @@ CHANGES = sa.Table(
     sa.Column("details", sa.JSON, nullable=False),
     sa.Index("changes_of_organisation", "organisation_id", "sequence"),
 )
-ALERTS = sa.Table(
-    "spend_alerts",
-    METADATA,
-    sa.Column("sequence", sa.Integer, primary_key=True),
-    sa.Column("id", sa.Text, nullable=False, unique=True),
-    sa.Column("organisation_id", sa.Text, sa.ForeignKey("organisations.id"), nullable=False),
-    sa.Column("project_id", sa.Text, sa.ForeignKey("projects.id")),
-    sa.Column("threshold_nanos", sa.BigInteger, nullable=False),
-    sa.Column("webhook_url", sa.Text, nullable=False),
-    sa.Column("recipients", sa.JSON, nullable=False),
-    sa.Column("subject_prefix", sa.Text),
-    sa.Column("created_at", sa.Double, nullable=False),
-)
 
 EVERY_PROJECT = (
     sa.select(

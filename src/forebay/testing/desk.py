@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from forebay.alerts import AlertSettings
+from forebay.alerts.memory import MemoryAlerts
 from forebay.ledger.memory import MemoryLedger
+from forebay.pipeline.alerting import Webhooks
 from forebay.pipeline.desk import Desk
 from forebay.tenancy import PlanSettings, plans_by_name
 from forebay.tenancy.memory import MemoryAdminKeys, MemoryTenancy
-from forebay.tenancy.memory_records import MemoryAlerts, MemoryJournal
+from forebay.tenancy.memory_records import MemoryJournal
 from forebay.testing.clock import CountingIds, FakeClock
+from forebay.testing.receivers import ScriptedReceivers
 
 MODELS = [
     {"id": "smollm2", "aliases": ["small", "default"]},
@@ -37,9 +41,11 @@ def memory_desk(clock: FakeClock, plans: Iterable[PlanSettings] = ()) -> Desk:
         directory=tenancy,
         admin_keys=MemoryAdminKeys(clock=clock, pepper=PEPPER),
         journal=MemoryJournal(),
-        alerts=MemoryAlerts(),
+        alerts=MemoryAlerts(ids),
+        webhooks=Webhooks(ScriptedReceivers(), PEPPER, clock, AlertSettings()),
         ledger=ledger,
         books=ledger,
+        records=ledger.records,
         engines=(),
         models=lambda: MODELS,
         status=status,

@@ -25,7 +25,7 @@ from forebay.core.hold import (
 )
 from forebay.core.money import Price, PriceTerms
 from forebay.core.usage import Outcome, UsageRow, UsageSlice, UsageTotal
-from forebay.ledger import REMEMBERED_SECONDS, Books, Ledger, amount_nanos
+from forebay.ledger import REMEMBERED_SECONDS, Books, Ledger, Records, amount_nanos
 from forebay.ledger.pricing import hold_nanos
 from forebay.ledger.rules import day_id
 
@@ -41,6 +41,13 @@ def peek(coroutine: Coroutine[Any, Any, T]) -> T:
         return answer
     coroutine.close()
     raise AssertionError("a memory implementation waited")
+
+
+def check_audit(records: Records) -> None:
+    """L12, and every number computed anew (L1, L3, L11, L15)."""
+    assert peek(records.verify()).first_break is None, "L12"
+    differences = peek(records.reconcile()).differences
+    assert differences == (), f"L1: {differences}"
 
 
 def _sum(by_day: Counter[str], period_id: str) -> int:
@@ -66,6 +73,7 @@ class WatchedLedger(Ledger, _PassedOn):
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
+        self.records: Records = inner.records
         self.requests: dict[str, HoldRequest] = {}
         self.holds: dict[str, Hold] = {}
         self.rows: dict[str, UsageRow] = {}

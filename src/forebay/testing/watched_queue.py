@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from forebay.core.job import Ask, Depth, Flow, Job, Lease, Progress, Removal, Resume, Served
+from forebay.core.job import Ahead, Ask, Depth, Flow, Job, Lease, Progress, Removal, Resume, Served
 from forebay.queue import JobQueue, QueueSettings
 
 
@@ -96,6 +96,10 @@ class WatchedQueue(JobQueue):
     async def depths(self, pool: str) -> dict[Flow, Depth]:
         depths: dict[Flow, Depth] = await self._inner.depths(pool)
         return depths
+
+    async def ahead(self, pool: str, flow: Flow, cost: int) -> Ahead:
+        ahead: Ahead = await self._inner.ahead(pool, flow, cost)
+        return ahead
 
     async def changed(self, pool: str, seen: int, *, timeout_seconds: float) -> int:
         count: int = await self._inner.changed(pool, seen, timeout_seconds=timeout_seconds)

@@ -65,7 +65,7 @@ from forebay.testing.clock import CountingIds
 from forebay.testing.flaky import FlakyLedger
 from forebay.testing.loop import LoopClock, VirtualLoop, spawn
 from forebay.testing.plans import Plan, Scenario, Seen
-from forebay.testing.watched import WatchedLedger, peek
+from forebay.testing.watched import WatchedLedger, check_audit, peek
 from forebay.testing.watched_admission import WatchedAdmission
 from forebay.testing.watched_queue import WatchedQueue
 from forebay.tokens.hf import HuggingFaceTokens
@@ -395,6 +395,7 @@ class World:
 
     def _judge_quiet(self) -> None:
         """S3 and S8: nothing is held, queued, leased, streamed or generated any more."""
+        check_audit(self.ledger.records)
         assert not self.ledger.unresolved, f"S3: unresolved holds {self.ledger.unresolved}"
         assert not peek(self.fabric.queue.depths(MODEL.id)), "S8: jobs are left in the queue"
         assert self._permits_lost or not self.fabric.admission.open, "A4: permits are left open"

@@ -9,14 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from forebay.alerts.sql import SqlAlerts
 from forebay.catalog.download import Progress
 from forebay.core.money import Price
 from forebay.ledger.sqlite import SqliteLedger
 from forebay.observe import Metrics
+from forebay.pipeline.alerting import Webhooks
 from forebay.system import SystemClock, SystemIds, Tasks
 from forebay.tenancy.sql import SqlTenancy
 from forebay.tenancy.sql_admin_keys import SqlAdminKeys
-from forebay.tenancy.sql_records import SqlAlerts, SqlJournal
+from forebay.tenancy.sql_records import SqlJournal
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class Ground:
     admin_keys: SqlAdminKeys
     journal: SqlJournal
     alerts: SqlAlerts
+    webhooks: Webhooks
     prices: Sequence[Price]
     clock: SystemClock
     ids: SystemIds

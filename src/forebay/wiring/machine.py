@@ -23,6 +23,8 @@ from typing import Any
 
 from forebay import __version__
 from forebay.admission.memory import MemoryAdmission
+from forebay.alerts.http import HttpCourier
+from forebay.alerts.sql import SqlAlerts
 from forebay.catalog import ModelSettings, price_terms
 from forebay.config import Settings
 from forebay.engine.process import ChildEngine
@@ -33,6 +35,7 @@ from forebay.ledger.sqlite import SqliteLedger
 from forebay.migrations import open_database
 from forebay.observe import Metrics, get_logger
 from forebay.pipeline.administration import Administration
+from forebay.pipeline.alerting import Webhooks
 from forebay.pipeline.desk import Desk
 from forebay.pipeline.first_keys import cli_key, first_key
 from forebay.pipeline.report import Reporter
@@ -47,10 +50,10 @@ from forebay.system import (
     share_the_interpreter,
     spare_the_collector,
 )
-from forebay.tenancy import open_pepper, plans_by_name
+from forebay.tenancy import derive, open_pepper, plans_by_name
 from forebay.tenancy.sql import SqlTenancy
 from forebay.tenancy.sql_admin_keys import SqlAdminKeys
-from forebay.tenancy.sql_records import SqlAlerts, SqlJournal
+from forebay.tenancy.sql_records import SqlJournal
 from forebay.tokens.hf import HuggingFaceTokens
 from forebay.tokens.model import ModelTokens
 from forebay.wiring.ground import Ground, Ready, Watcher
@@ -58,6 +61,7 @@ from forebay.wiring.models import catalog_of, describe_models, engine_of, tokens
 from forebay.wiring.plant import Plant
 
 _log = get_logger("forebay")
+WEBHOOK_PURPOSE = "webhook-signature"
 # For answers that are broken off to say their last words.
 BREAK_OFF_SECONDS = 3.0
 
@@ -108,13 +112,13 @@ async def serve(settings: Settings, *, watcher: Watcher, stop: Stop) -> Farewell
         stack.callback(admin.close)
         ground = await _open_ground(settings, stack)
         plant = await _build_plant(settings, ground, watcher, stack)
-        services = plant.services(settings)
+        administration = _administration(settings, ground, plant)
+        services = plant.services(administration)
         ids, gateway = ground.ids, with_address(settings.gateway, public)
         listeners = [
             Listener(build_public(services, gateway), public, settings=gateway, ids=ids),
             Listener(build_admin(services, gateway), admin, settings=gateway, ids=ids),
         ]
-        administration = _administration(settings, ground, plant)
         control = ControlServer(settings.data_dir / "control.sock", administration)
         await plant.keeper.take_over()
         await administration.budgets.apply_plans()
@@ -189,8 +193,11 @@ async def _open_ground(settings: Settings, stack: AsyncExitStack) -> Ground:
         for model in settings.models
         for terms in price_terms(model, settings.lane_factors)
     ]
-    journal, alerts = SqlJournal(database), SqlAlerts(database)
-    people = (tenancy, admin_keys, journal, alerts)
+    courier = HttpCourier()
+    stack.push_async_callback(courier.close)
+    webhooks = Webhooks(courier, derive(pepper, WEBHOOK_PURPOSE), clock, settings.alerts)
+    journal, alerts = SqlJournal(database), SqlAlerts(database, ids)
+    people = (tenancy, admin_keys, journal, alerts, webhooks)
     return Ground(ledger, *people, prices, clock, ids, Tasks(), Metrics())
 
 
@@ -261,8 +268,10 @@ def _administration(settings: Settings, ground: Ground, plant: Plant | None) -> 
             admin_keys=ground.admin_keys,
             journal=ground.journal,
             alerts=ground.alerts,
+            webhooks=ground.webhooks,
             ledger=ground.ledger,
             books=ground.ledger,
+            records=ground.ledger.records,
             engines=plant.engines if plant else (),
             models=lambda: describe_models(settings, ground.prices),
             status=plant.status if plant else _no_server,

@@ -15,6 +15,8 @@ from forebay.config import Settings
 from forebay.engine.process import ChildEngine
 from forebay.gateway.services import Readiness, Services
 from forebay.pipeline.activity import Activity
+from forebay.pipeline.administration import Administration
+from forebay.pipeline.alerting import Alerting
 from forebay.pipeline.gauges import gauge_forever
 from forebay.pipeline.interactive import InteractivePipeline
 from forebay.pipeline.keeper import Keeper
@@ -36,6 +38,14 @@ class Plant:
             rooms, process=ground.ids.new("gw"), idempotency=settings.idempotency
         )
         self.keeper = Keeper(rooms)
+        self.alerting = Alerting(
+            ground.alerts,
+            ground.ledger.records,
+            ground.webhooks,
+            ground.ids,
+            rooms.spawn,
+            rooms.report,
+        )
         self.meters = Meters(
             ground.ledger.records.record_window,
             process=self.pipeline.process,
@@ -66,6 +76,7 @@ class Plant:
             (self.pipeline.beat_forever(), "beat"),
             (self.pipeline.be_present_forever(), "presence"),
             (self.keeper.run(), "keeper"),
+            (self.alerting.run(), "alerting"),
             (self.meters.run(), "meters"),
             (self.activity.sample_forever(), "activity"),
             (
@@ -80,7 +91,7 @@ class Plant:
         """Calls being answered now."""
         return self.pipeline.open_calls
 
-    def services(self, settings: Settings) -> Services:
+    def services(self, administration: Administration) -> Services:
         """What the gateway needs."""
         return Services(
             pipeline=self.pipeline,
@@ -91,6 +102,7 @@ class Plant:
             clock=self.rooms.clock,
             spawn=self.spawn,
             health=self.health,
+            administration=administration,
         )
 
     def health(self) -> Readiness:

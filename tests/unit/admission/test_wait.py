@@ -3,55 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from forebay.admission.wait import (
     AdmissionSettings,
     ServiceRate,
-    cost_ahead,
     predicted_wait_seconds,
 )
-from forebay.core.job import Depth, Flow, Lane
-
-
-def a_flow(name: str, lane: Lane = Lane.INTERACTIVE) -> Flow:
-    return Flow(lane, "org", name)
-
-
-def depth(cost: int) -> Depth:
-    return Depth(1, 0, cost, 0.0, 10)
-
-
-A, B, C = a_flow("a"), a_flow("b"), a_flow("c")
-HIGH, LOW = a_flow("a", Lane.PREMIUM), a_flow("a", Lane.BATCH)
-
-
-@pytest.mark.parametrize(
-    ("depths", "ahead"),
-    [
-        ({}, 0),
-        ({A: 50}, 50),
-        ({B: 500}, 10),  # B gets one turn of the same size before A's job of cost 10
-        ({A: 50, B: 500}, 50 + 60),
-        ({A: 50, B: 20, C: 500}, 50 + 20 + 60),
-        ({HIGH: 1000, LOW: 7000}, 1000),
-    ],
-)
-def test_what_goes_before_a_job_of_flow_a(depths: dict[Flow, int], ahead: int) -> None:
-    assert cost_ahead(A, 10, {flow: depth(cost) for flow, cost in depths.items()}) == ahead
-
-
-@given(
-    costs=st.dictionaries(st.sampled_from((A, B, C, HIGH, LOW)), st.integers(0, 10**6)),
-    cost=st.integers(0, 10**5),
-)
-def test_no_more_than_everything_not_below_goes_before(costs: dict[Flow, int], cost: int) -> None:
-    depths = {flow: depth(each) for flow, each in costs.items()}
-    everything = sum(each for flow, each in costs.items() if flow.lane is not Lane.BATCH)
-    ahead = cost_ahead(A, cost, depths)
-    assert costs.get(A, 0) <= ahead <= everything
-    assert cost_ahead(A, cost + 1, depths) >= ahead
 
 
 def test_the_wait_is_zero_while_the_pace_is_unknown() -> None:

@@ -25,7 +25,7 @@ def test_https_anywhere_and_http_on_this_machine(url: str) -> None:
 def test_http_elsewhere_is_a_setting() -> None:
     with pytest.raises(InvalidRequest, match=r"alerts\.allow_http") as refused:
         require_url("http://hooks.internal/", AlertSettings())
-    assert refused.value.param == "url"
+    assert refused.value.param == "webhook_url"
     require_url("http://hooks.internal/", AlertSettings(allow_http=True))
 
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 from openai import InvalidWebhookSignatureError, OpenAI
 
-from forebay.alerts import Alert, AlertEvent, compose, headers_of, secret_of
+from forebay.alerts import AlertEvent, SpendAlert, compose, headers_of, secret_of
 from forebay.core.hold import Period
 
 KEY = bytes(range(32))
 NOW = time.time()
-ALERT = Alert(
-    "alert_1", "org_1", None, 5 * 10**9, Period.MONTH, "https://a.example/", NOW, "2027-01"
+ALERT = SpendAlert(
+    "alert_1", "org_1", None, 5 * 10**9, "https://a.example/", ("a@x.example",), "Spend", NOW
 )
 EVENT = AlertEvent("evt_1", "alert_1", "2027-01", 5 * 10**9, 5_000_000_171, 1_800_000_000.5)
 
@@ -47,6 +47,8 @@ def test_amounts_are_exact_and_it_says_whose_and_when() -> None:
             "currency": "USD",
             "threshold": "5.00",
             "spent": "5.000000171",
+            "recipients": ["a@x.example"],
+            "subject_prefix": "Spend",
         },
     }
 

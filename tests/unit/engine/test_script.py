@@ -65,8 +65,8 @@ def test_the_default_directive_is_for_prompts_without_one() -> None:
 def test_every_number_of_a_script_can_be_set() -> None:
     assert parse(
         "length=1 choice_step=2 split_utf8=1 crash_at=2 hang_at=3 duplicate_at=4 kv_exhausted_at=5 "
-        "overlong=6 drop_usage=1 alien_at=7 deaf=1 text=two words, length=7"
-    ) == Script(1, 2, b"two words, length=7", 1, 2, 3, 4, 5, 6, 1, 7, 1)
+        "overlong=6 drop_usage=1 miscount=8 alien_at=7 deaf=1 text=two words, length=7"
+    ) == Script(1, 2, b"two words, length=7", 1, 2, 3, 4, 5, 6, 1, 8, 7, 1)
 
 
 @pytest.mark.parametrize("body", ["lenght=3", "length", "length=-1", "length=٣", "text=", "40"])

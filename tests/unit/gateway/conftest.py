@@ -25,8 +25,10 @@ from forebay.gateway import GatewaySettings, Readiness, Services
 from forebay.gateway.app import build_admin, build_public
 from forebay.gateway.serve import Listener, bind
 from forebay.observe.metrics import Metrics
+from forebay.pipeline.administration import Administration
 from forebay.system import Tasks
 from forebay.testing.clock import CountingIds, FakeClock
+from forebay.testing.desk import memory_desk
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "wire"
 SECRET = "fbk_live_test"
@@ -193,6 +195,7 @@ class Gateway:
             clock=self.clock,
             spawn=self.tasks,
             health=lambda: self.readiness,
+            administration=Administration(memory_desk(self.clock)),
         )
 
     def script(self, *items: Any, **options: Any) -> None:
@@ -214,12 +217,13 @@ class Gateway:
         """Call the application directly; a list as body arrives in these parts (numbers: pauses)."""
         app = (build_admin if admin else build_public)(self.services, self.settings)
         all_headers = {"authorization": f"Bearer {SECRET}", **(headers or {})}
+        path, _, query = path.partition("?")
         scope = {
             "type": "http",
             "method": method,
             "path": path,
             "root_path": "",
-            "query_string": b"",
+            "query_string": query.encode(),
             "headers": [(k.encode(), v.encode()) for k, v in all_headers.items()],
         }
         parts = [body] if isinstance(body, bytes) else list(body)

@@ -55,7 +55,8 @@ class FakeAdministration:
     def __init__(self) -> None:
         self.keys = Others(Keys())
         self.reports = Others(Reports())
-        self.budgets = Others(object())
+        self.budgets = self.projects = self.named_alerts = Others(object())
+        self.bookkeeping = Others(object())
 
 
 class Others:

@@ -86,3 +86,14 @@ async def test_a_reused_key_is_422_and_not_to_be_sent_again(gateway: Any) -> Non
     assert answer.error["code"] == "idempotency_key_reused"
     assert answer.error["param"] == "Idempotency-Key"
     assert answer.headers["x-should-retry"] == "false"
+
+
+async def test_a_request_with_a_key_is_weighed_by_the_pipeline_which_knows_repetitions(
+    gateway: Any, events: Any
+) -> None:
+    gateway.pipeline.script = events.script("Hi")
+    await gateway.chat()
+    await gateway.chat(headers={"idempotency-key": "retry-1"})
+    plain, keyed = gateway.pipeline.calls
+    assert gateway.pipeline.weights == [plain.body_bytes]
+    assert keyed.body_bytes == plain.body_bytes > 0

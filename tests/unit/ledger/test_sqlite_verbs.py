@@ -5,7 +5,7 @@ from __future__ import annotations
 import apsw
 import pytest
 
-from forebay.core.hold import Account, Period
+from forebay.core.hold import Account, Claim, Period
 from forebay.core.job import Lane
 from forebay.core.money import PriceTerms
 from forebay.ledger import sqlite_schema
@@ -23,7 +23,10 @@ def connection() -> apsw.Connection:
 
 @pytest.fixture
 def verbs(connection: apsw.Connection) -> Verbs:
-    verbs = Verbs(connection, 0)
+    return furnished(Verbs(connection, 0))
+
+
+def furnished(verbs: Verbs) -> Verbs:
     for scope in SCOPES:
         verbs.open_account(Account(scope))
     verbs.publish_price(PriceTerms("small", Lane.INTERACTIVE, 100, 50, 400))
@@ -76,3 +79,19 @@ def test_l1_sums_of_rows_that_were_sealed_since_are_not_believed(verbs: Verbs) -
     assert verbs.set_cap("key_a", None, Period.DAY, Posted(1, [])) is False
     assert verbs.set_cap("key_a", None, Period.DAY, Posted(2, [])) is True
     assert verbs.set_cap("key_a", None, Period.DAY, None) is True, "it has that period already"
+
+
+@pytest.mark.parametrize("wrong", [10**9, 0])
+def test_l9_a_wrong_count_of_kept_answers_keeps_no_call_from_its_end(
+    connection: apsw.Connection, wrong: int
+) -> None:
+    """Counted too high, it is set right once nothing is left to forget; too low, it stays at 0."""
+    verbs = furnished(Verbs(connection, 100))
+    for number in (1, 2, 3):
+        verbs.hold(ask(number, claim=Claim(f"key-{number}", bytes(32))))
+    verbs.settle("req_1", 1, bill(1, answer=b"a"), 0.0)
+    connection.execute("UPDATE kept SET bytes = ?", (wrong,))
+    verbs.settle("req_2", 1, bill(1, answer=b"b"), 0.0)
+    verbs.settle("req_3", 1, bill(1, answer=b"c" * 200), 0.0)
+    counted = "SELECT bytes, (SELECT coalesce(sum(kept_bytes), 0) FROM claim) FROM kept"
+    assert connection.execute(counted).fetchall() == [(0, 0)]

@@ -201,6 +201,34 @@ async def test_who_changed_what_is_in_the_journal(administration, desk):
     assert admin["key"] not in str(changes)
 
 
+# -- projects
+
+
+async def test_a_project_is_limited_in_all_and_for_a_model(administration, desk):
+    key = await administration.keys.create(KeyRequest(organisation="acme", project="web"))
+    projects = administration.projects
+    await projects.set_limits("acme", "web", {"requests_per_minute": 60, "tokens_per_minute": 900})
+    row = await projects.set_limits("acme", "web", {"tokens_per_minute": None})
+    assert (row["requests_per_minute"], row["tokens_per_minute"]) == (60, None)
+    row = await projects.set_limits("acme", "web", {"requests_per_minute": 5}, model="small")
+    assert row["model"] == "smollm2"
+    principal = await desk.tenancy.authenticate(key["key"])
+    assert principal.project_limits.requests_per_minute == 60
+    assert principal.model_limits["smollm2"].requests_per_minute == 5
+    assert [(r["model"], r["requests_per_minute"]) for r in await projects.list_limits()] == [
+        (None, 60),
+        ("smollm2", 5),
+    ]
+    with pytest.raises(InvalidRequest, match="There is no limit 'colour'"):
+        await projects.set_limits("acme", "web", {"colour": 1})
+    with pytest.raises(InvalidRequest, match="no model 'nope'"):
+        await projects.set_limits("acme", "web", {}, model="nope")
+    archived = await projects.archive_named("acme", "web")
+    assert archived["archived_at"] == desk.clock.now()
+    with pytest.raises(InvalidKey):
+        await desk.tenancy.authenticate(key["key"])
+
+
 # -- budgets
 
 

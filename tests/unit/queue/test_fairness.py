@@ -17,6 +17,7 @@ from forebay.queue.fairness import (
     FlowCounters,
     LaneShares,
     QueueSettings,
+    cost_ahead,
     served_cost,
 )
 
@@ -403,3 +404,36 @@ def test_settings_that_make_no_sense_are_refused_by_name(wrong: dict[str, Any], 
 def test_every_setting_has_a_help_sentence() -> None:
     for name, each in QueueSettings.__dataclass_fields__.items():
         assert each.metadata["help"].endswith("."), name
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "higher", "ahead"),
+    [
+        (0, [], [], 0),
+        (50, [], [], 50),
+        (0, [500], [], 10),  # another flow gets one turn of the same size before a job of cost 10
+        (50, [500], [], 50 + 60),
+        (50, [20, 500], [], 50 + 20 + 60),
+        (0, [], [1000], 1000),
+    ],
+)
+def test_what_goes_before_a_job_of_cost_ten(
+    own: int, others: list[int], higher: list[int], ahead: int
+) -> None:
+    lane = [own, *others] if own else others
+    assert cost_ahead(own, 10, lane, higher) == ahead
+
+
+@given(
+    own=st.integers(0, 10**6),
+    others=st.lists(st.integers(0, 10**6)),
+    higher=st.lists(st.integers(0, 10**6)),
+    cost=st.integers(0, 10**5),
+)
+def test_no_more_than_everything_not_below_goes_before(
+    own: int, others: list[int], higher: list[int], cost: int
+) -> None:
+    lane = [own, *others]
+    ahead = cost_ahead(own, cost, lane, higher)
+    assert own + sum(higher) <= ahead <= sum(lane) + sum(higher)
+    assert cost_ahead(own, cost + 1, lane, higher) >= ahead

@@ -78,15 +78,3 @@ def _records(op: Operations) -> None:
             f"CREATE TRIGGER changes_are_kept_on_{event.lower()} BEFORE {event} ON changes "
             "BEGIN SELECT RAISE(ABORT, 'what administration did is never rewritten'); END"
         )
-    op.create_table(
-        "spend_alerts",
-        sa.Column("sequence", sa.Integer, primary_key=True),
-        sa.Column("id", sa.Text, nullable=False, unique=True),
-        sa.Column("organisation_id", sa.Text, sa.ForeignKey("organisations.id"), nullable=False),
-        sa.Column("project_id", sa.Text, sa.ForeignKey("projects.id")),
-        sa.Column("threshold_nanos", sa.BigInteger, nullable=False),
-        sa.Column("webhook_url", sa.Text, nullable=False),
-        sa.Column("recipients", sa.JSON, nullable=False),
-        sa.Column("subject_prefix", sa.Text),
-        sa.Column("created_at", sa.Double, nullable=False),
-    )

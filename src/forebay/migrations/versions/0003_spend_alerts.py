@@ -20,9 +20,11 @@ def upgrade(op: Operations) -> None:
         sa.Column("organisation_id", sa.Text, nullable=False),
         sa.Column("project_id", sa.Text),
         sa.Column("threshold_nanos", sa.BigInteger, nullable=False),
-        sa.Column("interval", sa.Text, nullable=False),
-        sa.Column("url", sa.Text, nullable=False),
+        sa.Column("webhook_url", sa.Text, nullable=False),
+        sa.Column("recipients", sa.JSON, nullable=False),
+        sa.Column("subject_prefix", sa.Text),
         sa.Column("created_at", sa.Double, nullable=False),
+        sa.Column("interval", sa.Text, nullable=False),
         sa.Column("since_period", sa.Text, nullable=False),
         sa.Column("enabled", sa.Boolean, nullable=False),
     )

@@ -22,8 +22,9 @@ from forebay.admission import (
     Standing,
 )
 from forebay.core.errors import Overloaded, RateLimited
-from forebay.core.job import Depth, Flow, Lane
+from forebay.core.job import Ahead, Depth, Flow, Lane
 from forebay.core.principal import Principal, RateLimits, Scopes
+from forebay.queue.fairness import cost_ahead
 from forebay.testing.clock import FakeClock
 
 SETTINGS = AdmissionSettings(premium_deadline_seconds=5.0, interactive_deadline_seconds=10.0)
@@ -58,8 +59,14 @@ def may(**limits: Any) -> Principal:
 
 
 def place(cost: int, depths: Mapping[Flow, Depth], **changes: Any) -> Place:
-    """At the end of the line of `FLOW`."""
-    return replace(Place(POOL, FLOW, cost, depths), **changes)
+    """At the end of the line of `FLOW`, or of the flow that is named."""
+    flow = changes.get("flow", FLOW)
+    waiting = {each: depth.waiting_cost for each, depth in depths.items()}
+    lane = [each for other, each in waiting.items() if other.lane is flow.lane]
+    higher = [each for other, each in waiting.items() if other.lane.rank < flow.lane.rank]
+    jobs = sum(depth.waiting for depth in depths.values())
+    ahead = Ahead(jobs, cost_ahead(waiting.get(flow, 0), cost, lane, higher))
+    return replace(Place(POOL, FLOW, ahead), **changes)
 
 
 async def admitted(
@@ -412,11 +419,22 @@ async def test_retry_times_are_spread(admission: Admission, clock: FakeClock) ->
     times = set()
     for _ in range(50):
         with pytest.raises(Overloaded) as refusal:
-            await admission.foresee(place(100, {FLOW: a_depth(100_000)}))
-        times.add(round(refusal.value.retry_after_seconds))
-    assert min(times) >= 80
-    assert max(times) <= 120
+            await admission.foresee(place(100, {FLOW: a_depth(40_000)}))
+        times.add(round(refusal.value.retry_after_seconds, 1))
+    assert min(times) >= 32
+    assert max(times) <= 48
     assert len(times) > 10
+
+
+async def test_nobody_is_told_to_come_back_later_than_clients_heed(
+    admission: Admission, clock: FakeClock
+) -> None:
+    """OpenAI's SDKs take no more than 60 s, and would come back within 8 s instead."""
+    saturate(admission, clock, cost_per_second=1000)
+    for _ in range(50):
+        with pytest.raises(Overloaded) as refusal:
+            await admission.foresee(place(100, {FLOW: a_depth(400_000)}))
+        assert 40 <= refusal.value.retry_after_seconds <= 60
 
 
 async def test_each_lane_has_its_deadline_and_batch_has_none(

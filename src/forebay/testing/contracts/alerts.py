@@ -7,13 +7,28 @@ from dataclasses import replace
 
 import pytest
 
-from forebay.alerts import Alert, AlertEvent, Alerts, EventState, Posting
+from forebay.alerts import AlertEvent, Alerts, EventState, Posting, SpendAlert
 from forebay.core.hold import Period
 
 NOW = 1_800_000_000.0
 MONTH, NEXT, LAST = "2027-01", "2027-02", "2026-12"
-ALERT = Alert("alert_1", "org", None, 100, Period.MONTH, "https://a.example/", NOW, MONTH)
-PROJECT = replace(ALERT, id="alert_2", project_id="proj", url="https://b.example/")
+ALERT = SpendAlert("alert_1", "org", None, 100, "https://a.example/", ("a@x",), "Spend", NOW)
+PROJECT = replace(
+    ALERT,
+    id="alert_2",
+    project_id="proj",
+    webhook_url="https://b.example/",
+    recipients=(),
+    subject_prefix=None,
+)
+
+
+SINCE = {Period.DAY: "2027-01-15", Period.MONTH: MONTH, Period.TOTAL: ""}
+
+
+async def put(alerts: Alerts, alert: SpendAlert, at: float = NOW) -> SpendAlert:
+    """In January."""
+    return await alerts.put(alert, at=at, since=SINCE[alert.interval])
 
 
 async def spend(alerts: Alerts, amount: int, *places: tuple[str, str]) -> list[AlertEvent]:
@@ -24,8 +39,8 @@ async def spend(alerts: Alerts, amount: int, *places: tuple[str, str]) -> list[A
 
 
 async def test_what_was_put_is_listed_oldest_first_until_it_is_removed(alerts: Alerts) -> None:
-    assert await alerts.put(ALERT, at=NOW) == ALERT
-    await alerts.put(PROJECT, at=NOW)
+    assert await put(alerts, ALERT) == ALERT
+    await put(alerts, PROJECT)
     assert await alerts.alerts() == [ALERT, PROJECT]
     assert await alerts.remove("alert_1") == ALERT
     assert await alerts.alerts() == [PROJECT]
@@ -34,16 +49,18 @@ async def test_what_was_put_is_listed_oldest_first_until_it_is_removed(alerts: A
 
 
 async def test_replacing_keeps_whose_it_is_and_when_it_was_made(alerts: Alerts) -> None:
-    await alerts.put(ALERT, at=NOW)
-    await alerts.put(PROJECT, at=NOW)
-    wanted = replace(ALERT, organisation_id="other", created_at=0.0, threshold_nanos=7, url="u")
-    stored = replace(ALERT, threshold_nanos=7, url="u")
-    assert await alerts.put(wanted, at=NOW) == stored
+    await put(alerts, ALERT)
+    await put(alerts, PROJECT)
+    wanted = replace(
+        ALERT, organisation_id="other", created_at=0.0, threshold_nanos=7, webhook_url="u"
+    )
+    stored = replace(ALERT, threshold_nanos=7, webhook_url="u")
+    assert await put(alerts, wanted) == stored
     assert await alerts.alerts() == [stored, PROJECT]
 
 
 async def test_the_threshold_fires_once_a_period(alerts: Alerts) -> None:
-    await alerts.put(ALERT, at=NOW)
+    await put(alerts, ALERT)
     assert await spend(alerts, 99, ("org", MONTH)) == []
     (event,) = await spend(alerts, 1, ("org", MONTH))
     assert event == AlertEvent(event.id, "alert_1", MONTH, 100, 100, NOW, next_at=NOW)
@@ -55,12 +72,12 @@ async def test_the_threshold_fires_once_a_period(alerts: Alerts) -> None:
 
 
 async def test_an_alert_sees_its_own_scope_and_interval_only(alerts: Alerts) -> None:
-    await alerts.put(ALERT, at=NOW)
-    await alerts.put(PROJECT, at=NOW)
-    day = replace(ALERT, id="alert_3", interval=Period.DAY, since_period="2027-01-15")
-    total = replace(ALERT, id="alert_4", interval=Period.TOTAL, since_period="")
-    await alerts.put(day, at=NOW)
-    await alerts.put(total, at=NOW)
+    await put(alerts, ALERT)
+    await put(alerts, PROJECT)
+    day = replace(ALERT, id="alert_3", interval=Period.DAY)
+    total = replace(ALERT, id="alert_4", interval=Period.TOTAL)
+    await put(alerts, day)
+    await put(alerts, total)
     assert await spend(alerts, 100, ("elsewhere", MONTH), ("elsewhere", "")) == []
     assert [e.alert_id for e in await spend(alerts, 100, ("proj", MONTH))] == ["alert_2"]
     fired = await spend(alerts, 100, ("org", ""), ("org", "2027-01-15"), ("org", MONTH))
@@ -74,26 +91,26 @@ async def test_an_alert_sees_its_own_scope_and_interval_only(alerts: Alerts) -> 
 async def test_a_call_of_the_month_before_fires_nothing_of_an_alert_made_since(
     alerts: Alerts,
 ) -> None:
-    await alerts.put(ALERT, at=NOW)
+    await put(alerts, ALERT)
     assert await spend(alerts, 100, ("org", LAST)) == []
 
 
 async def test_a_sum_above_the_threshold_fires_when_the_alert_is_put(alerts: Alerts) -> None:
     await spend(alerts, 100, ("org", MONTH), ("org", LAST))
-    await alerts.put(replace(ALERT, threshold_nanos=101), at=NOW)
+    await put(alerts, replace(ALERT, threshold_nanos=101))
     assert await alerts.events("alert_1") == []
-    await alerts.put(ALERT, at=NOW + 1)
+    await put(alerts, ALERT, at=NOW + 1)
     (event,) = await alerts.events("alert_1")
     assert (event.period_id, event.threshold_nanos, event.created_at) == (MONTH, 100, NOW + 1)
-    await alerts.put(ALERT, at=NOW + 2)
+    await put(alerts, ALERT, at=NOW + 2)
     assert await alerts.events("alert_1") == [event]
-    await alerts.put(replace(ALERT, threshold_nanos=200), at=NOW)
+    await put(alerts, replace(ALERT, threshold_nanos=200))
     (raised,) = await spend(alerts, 100, ("org", MONTH))
     assert raised.threshold_nanos == 200, "a new threshold is another event"
 
 
 async def test_postings_of_a_fold_add_up_and_count_once(alerts: Alerts) -> None:
-    await alerts.put(ALERT, at=NOW)
+    await put(alerts, ALERT)
     twice = [Posting("org", MONTH, 49)] * 2
     assert await alerts.fold(twice, after=0, through=5, at=NOW) == []
     assert await alerts.cursor() == 5
@@ -105,7 +122,7 @@ async def test_postings_of_a_fold_add_up_and_count_once(alerts: Alerts) -> None:
 
 
 async def test_keepers_that_fold_the_same_rows_at_once_count_them_once(alerts: Alerts) -> None:
-    await alerts.put(ALERT, at=NOW)
+    await put(alerts, ALERT)
     folds = [
         alerts.fold([Posting("org", MONTH, 100)], after=0, through=1, at=NOW) for _ in range(20)
     ]
@@ -114,7 +131,7 @@ async def test_keepers_that_fold_the_same_rows_at_once_count_them_once(alerts: A
 
 
 async def test_large_amounts_stay_exact(alerts: Alerts) -> None:
-    await alerts.put(replace(ALERT, threshold_nanos=2**53 + 1), at=NOW)
+    await put(alerts, replace(ALERT, threshold_nanos=2**53 + 1))
     assert await spend(alerts, 2**53, ("org", MONTH)) == []
     (event,) = await spend(alerts, 1, ("org", MONTH))
     assert event.spent_nanos == 2**53 + 1
@@ -124,21 +141,21 @@ async def test_days_that_are_over_are_forgotten_and_nothing_else(alerts: Alerts)
     await spend(alerts, 60, ("org", "2027-01-15"), ("org", MONTH), ("org", ""))
     await spend(alerts, 60, ("org", "2027-01-16"))
     await spend(alerts, 60, ("org", "2027-01-18"))
-    day = replace(ALERT, interval=Period.DAY, since_period="2027-01-15", threshold_nanos=50)
-    await alerts.put(day, at=NOW)
+    day = replace(ALERT, interval=Period.DAY, threshold_nanos=50)
+    await put(alerts, day)
     periods = {event.period_id for event in await alerts.events("alert_1")}
     assert periods == {"2027-01-16", "2027-01-18"}
-    await alerts.put(replace(ALERT, id="alert_9", threshold_nanos=60), at=NOW)
+    await put(alerts, replace(ALERT, id="alert_9", threshold_nanos=60))
     assert len(await alerts.events("alert_9")) == 1
 
 
 # -- delivery
 
 
-async def fired(alerts: Alerts, *made: Alert) -> list[AlertEvent]:
+async def fired(alerts: Alerts, *made: SpendAlert) -> list[AlertEvent]:
     """These alerts with an event each, in this order."""
     for alert in made:
-        await alerts.put(alert, at=NOW)
+        await put(alerts, alert)
     return await spend(alerts, 100, *dict.fromkeys((alert.scope, MONTH) for alert in made))
 
 
@@ -171,7 +188,7 @@ async def test_a_refused_event_disables_its_alert_until_it_is_put_again(alerts: 
     assert await alerts.alerts() == [replace(ALERT, enabled=False), PROJECT]
     assert await spend(alerts, 100, ("org", NEXT)) == []
     assert [each.alert.id for each in await alerts.due(NOW, 10)] == ["alert_2"]
-    await alerts.put(ALERT, at=NOW)
+    await put(alerts, ALERT)
     assert [each.period_id for each in await alerts.events("alert_1")] == [NEXT, MONTH]
 
 

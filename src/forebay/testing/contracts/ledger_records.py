@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from forebay.core.errors import StoreUnavailable, UnknownHold
-from forebay.core.hold import Period, UsageQuery
+from forebay.core.hold import Bill, Period, UsageQuery
 from forebay.core.records import EngineWindow, Reconciled, Verified
-from forebay.core.usage import UsageRow
+from forebay.core.usage import Outcome, Usage, UsageRow
 from forebay.ledger.audit import first_break
 from forebay.testing.clock import FakeClock
 from forebay.testing.contracts.ledger import PLAIN, H, ask, bill, figures, furnish
@@ -73,7 +73,7 @@ async def test_l1_l11_l15_the_books_are_right_after_every_kind_of_ending(
     await furnish(ledger, cap_nanos=10 * H, period=Period.DAY)
     await settled(ledger, 1, 2)
     await ledger.hold(ask(3))
-    await ledger.release("req_3", 1, bill(1))
+    await ledger.release("req_3", 1, bill(1, outcome=Outcome.FAILED))
     await ledger.hold(ask(4, created_at=START - DAY))
     await ledger.hold(ask(5, owner="gateway-2"))
     await ledger.beat("gateway-2", 1, {"req_5": 7})
@@ -85,6 +85,20 @@ async def test_l1_l11_l15_the_books_are_right_after_every_kind_of_ending(
     assert reconciled == Reconciled((), rows=4, holds=2, balances=4, windows=0, flagged_windows=0)
     await ledger.set_cap("key_a", 10 * H, Period.MONTH)
     assert (await check_audit(ledger)).balances == 3
+
+
+async def test_l3_what_was_completed_and_not_charged_is_a_difference(ledger: Any) -> None:
+    """Any other ending may be free, and what costs nothing is."""
+    await furnish(ledger)
+    for number, outcome in enumerate(Outcome, start=1):
+        await ledger.hold(ask(number))
+        await ledger.release(f"req_{number}", 1, bill(1, outcome=outcome))
+    await ledger.hold(ask(8))
+    await ledger.release("req_8", 1, Bill(Usage(0, 0)))
+    sequence = 1 + list(Outcome).index(Outcome.COMPLETED)
+    assert (await ledger.records.reconcile()).differences == (
+        f"Row {sequence} (req_{sequence}) was completed, but charged 0 of 0.00000021 USD.",
+    )
 
 
 async def test_l1_a_period_that_changes_while_calls_run_stays_exact(ledger: Any) -> None:

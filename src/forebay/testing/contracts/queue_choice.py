@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from forebay.core.job import Job, Lane, Lease, Progress, Removal, Resume, Served
+from forebay.core.job import Ahead, Job, Lane, Lease, Progress, Removal, Resume, Served
 from forebay.queue import JobQueue
 from forebay.testing.clock import FakeClock
 from forebay.testing.contracts.queue import (
@@ -294,3 +294,21 @@ async def test_q9_a_job_takes_a_slot_for_each_of_its_choices_and_is_not_overtake
     assert ids(await take(queue, slots=4)) == ["n3", "b"]
     assert await take(queue, slots=1) == []
     assert ids(await take(queue, slots=2)) == ["n2"]
+
+
+async def test_what_goes_before_a_new_job_is_what_the_depths_say(queue: JobQueue) -> None:
+    """Every flow of its lane up to its own turn, all of higher lanes, nothing of lower ones."""
+    assert await queue.ahead(POOL, a_flow("a"), 10) == Ahead(0, 0)
+    flows = {"a": 3, "b": 1, "c": 4}
+    for name, jobs in flows.items():
+        await put(queue, *(a_job(f"{name}{n}", a_flow(name)) for n in range(jobs)))
+    premium, batch = a_flow("a", Lane.PREMIUM), a_flow("a", Lane.BATCH)
+    await put(queue, a_job("high", premium), a_job("low", batch))
+    depths = {flow: depth.waiting_cost for flow, depth in (await queue.depths(POOL)).items()}
+    one = depths[a_flow("b")]
+    seen = await queue.ahead(POOL, a_flow("a"), one)
+    assert seen == Ahead(10, depths[premium] + 3 * one + one + 4 * one)
+    assert (await queue.ahead(POOL, a_flow("new"), one)).cost == depths[premium] + 3 * one
+    assert (await queue.ahead(POOL, premium, one)).cost == depths[premium]
+    everything = sum(depths.values()) - depths[batch]
+    assert (await queue.ahead(POOL, batch, 10**9)).cost == everything + depths[batch]

@@ -1,4 +1,4 @@
-"""What every Journal and every Alerts must do. Fixtures: `journal` and `alerts`, empty, with the
+"""What every Journal must do. Fixture: `journal`, empty, with the
 organisations org_1 and org_2 and the project proj_1 of the first in their store.
 """
 
@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from forebay.tenancy import Alerts, Change, ChangeQuery, Journal, SpendAlert
+from forebay.tenancy import Change, ChangeQuery, Journal
 
-ALERT = SpendAlert("alert_1", "org_1", None, 5_000_000_000, "https://x.example", (), None, 1.0)
 OURS = ChangeQuery("org_1")
 
 
@@ -57,22 +56,3 @@ async def test_changes_are_filtered_and_paged(journal: Journal) -> None:
     assert await ids(subject_ids=("thing_4",)) == [4]
     assert await ids(since=3.0, until=5.0) == [4, 3]
     assert await ids(types=(), limit=5) == []
-
-
-async def test_an_alert_is_put_replaced_and_removed(alerts: Alerts) -> None:
-    second = replace(
-        ALERT,
-        id="alert_2",
-        project_id="proj_1",
-        recipients=("a@example.org", "b@example.org"),
-        subject_prefix="Spend",
-    )
-    await alerts.put(ALERT)
-    await alerts.put(second)
-    assert await alerts.alerts() == [ALERT, second]
-    dearer = replace(ALERT, threshold_nanos=2**62)
-    await alerts.put(dearer)
-    assert await alerts.alerts() == [dearer, second]
-    await alerts.remove("alert_1")
-    await alerts.remove("alert_1")
-    assert await alerts.alerts() == [second]
