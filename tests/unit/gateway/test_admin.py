@@ -337,6 +337,19 @@ async def test_a_spend_limit_is_in_cents_a_month_and_can_be_lifted(gateway, ours
     assert row["budget_usd"] is None
 
 
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+async def test_prepaid_credit_is_not_for_admin_keys(gateway, ours, method):
+    budgets = gateway.services.administration.budgets
+    await budgets.set(None, "ours")
+    await budgets.top_up("ours", "10", "pay-1")
+    body = {**BODIES["SpendLimitBody"], "threshold_amount": 10**8} if method == "POST" else None
+    answer = await ours.ask(method, "/v1/organization/spend_limit", body)
+    assert (answer.status, answer.error["code"]) == (403, "not_allowed")
+    assert "forebay budgets" in answer.error["message"]
+    limit = await ours.get("/v1/organization/spend_limit")
+    assert (limit["threshold_amount"], limit["interval"]) == (1000, "total")
+
+
 async def test_a_key_of_a_service_account_is_shown_once_and_goes_with_it(gateway, ours):
     home = f"/v1/organization/projects/{ours.ids['project_id']}"
     made = (await ours.ask("POST", f"{home}/service_accounts", {"name": "bot"})).json()
