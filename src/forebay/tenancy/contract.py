@@ -296,5 +296,5 @@ class Journal(ABC):
 
     @abstractmethod
     async def changes(self, query: ChangeQuery) -> list[Change]:
-        """Newest first; those after `query.after`, which is an id of this organisation's (else
-        none are)."""
+        """Newest first; those after `query.after`. Where no change of this organisation's has that
+        id, those with lower ids."""
