@@ -87,10 +87,8 @@ TESTED_ELSEWHERE = {
     "wiring/models.py": "e2e/test_cli.py",
     "wiring/plant.py": "unit/wiring/test_machine.py",
     # What only means something between rooms: the simulated world.
-    "pipeline/admin_budgets.py": "unit/pipeline/test_administration.py",
     "pipeline/admin_keys.py": "unit/pipeline/test_administration.py",
     "pipeline/admin_names.py": "unit/pipeline/test_administration.py",
-    "pipeline/admin_projects.py": "unit/gateway/test_admin.py",
     "pipeline/admin_reports.py": "unit/pipeline/test_administration.py",
     "pipeline/desk.py": "unit/pipeline/test_administration.py",
     "pipeline/first_keys.py": "unit/wiring/test_machine.py",

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forebay.core.errors import NotAllowed, StoreUnavailable
+from forebay.core.errors import InvalidRequest, NotAllowed, StoreUnavailable
 from forebay.core.job import Lane
 from forebay.core.principal import RateLimits
 from forebay.migrations import Database, open_database
@@ -360,6 +361,32 @@ async def play_one(tenancy: Any, clock: FakeClock, verb: tuple[Any, ...]) -> Any
             return clock.advance(seconds)
         case _:
             return await tenancy.keys(), await tenancy.organisations(), await tenancy.projects()
+
+
+@pytest.mark.parametrize("backend", ["memory", "sql"])
+async def test_a_limit_that_a_lowered_plan_left_above_itself_keeps_no_other_from_a_change(
+    database: Database, clock: FakeClock, backend: str
+) -> None:
+    plans = dict(PLANS)
+    tenancy = sql_tenancy(database, clock, plans=plans)
+    if backend == "memory":
+        tenancy = MemoryTenancy(clock=clock, ids=CountingIds(), plans=plans, pepper=PEPPER)
+    before = RateLimits(tokens_per_minute=500)
+    project_id = (await made(tenancy)).scopes.project_id
+    for model in (None, "m"):
+        await tenancy.set_limits(project_id, before, model=model)
+    low = RateLimits(tokens_per_minute=400)
+    plans["standard"] = replace(plans["standard"], limits=low)
+    wanted = replace(before, requests_per_minute=5)
+    for model in (None, "m"):
+        await tenancy.set_limits(project_id, wanted, model=model)
+        with pytest.raises(InvalidRequest, match="is 450, but the plan 'standard' allows 400"):
+            await tenancy.set_limits(
+                project_id, replace(wanted, tokens_per_minute=450), model=model
+            )
+    principal = await tenancy.authenticate(secret(1))
+    assert principal.project_limits == principal.model_limits["m"] == wanted
+    assert principal.organisation_limits == low
 
 
 @settings(

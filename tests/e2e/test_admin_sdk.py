@@ -82,6 +82,12 @@ def test_a_service_account_gets_keys_that_work_until_they_are_deleted(server, ou
     with pytest.raises(openai.AuthenticationError):
         say(server, second.value)
     say(server, account.api_key.value)
+    for _ in range(4):
+        accounts.api_keys.create(account.id, project_id=project.id, name="spare")
+    for key in projects.api_keys.list(project.id, limit=2):
+        projects.api_keys.delete(key.id, project_id=project.id)
+    assert list(projects.api_keys.list(project.id)) == []
+    account = accounts.create(project.id, name="robot")
     assert accounts.delete(account.id, project_id=project.id).deleted is True
     with pytest.raises(openai.AuthenticationError):
         say(server, account.api_key.value)

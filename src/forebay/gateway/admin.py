@@ -10,23 +10,19 @@ Not here: what the operations do (`forebay.pipeline`), their rows (`admin_projec
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from forebay.core.errors import InvalidRequest
 from forebay.gateway.admin_read import read_object, read_query
-from forebay.gateway.admin_schema import Body, Page
+from forebay.gateway.admin_schema import Body
 from forebay.gateway.auth import bearer
 from forebay.gateway.body import ClientGone, decode_object, read_body
 from forebay.gateway.respond import Responder
 from forebay.gateway.services import GatewaySettings
 from forebay.pipeline.administration import Administration
-
-T = TypeVar("T")
-Wire = TypeVar("Wire")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,36 +87,6 @@ class Endpoint:
         if not raw.strip() and operation.body is Body:
             return Body()
         return read_object(decode_object(raw), operation.body)
-
-
-def page(
-    items: Sequence[T], query: Any, wire: Callable[[T], Wire], id_of: Callable[[T], str]
-) -> Page[Wire]:
-    """The part of a list that was asked for. The query may have an order and cursors."""
-    if getattr(query, "order", "asc") == "desc":
-        items = items[::-1]
-    ids = [id_of(item) for item in items]
-    first, last = 0, len(items)
-    if query.after is not None:
-        first = _place(ids, query.after, "after") + 1
-    if (before := getattr(query, "before", None)) is not None:
-        last = _place(ids, before, "before")
-        first = max(first, last - query.limit)
-    shown = items[first : min(last, first + query.limit)]
-    return Page(
-        data=[wire(item) for item in shown],
-        first_id=id_of(shown[0]) if shown else None,
-        last_id=id_of(shown[-1]) if shown else None,
-        has_more=first + len(shown) < len(items),
-    )
-
-
-def _place(ids: Sequence[str], cursor: str, param: str) -> int:
-    if cursor not in ids:
-        raise InvalidRequest(
-            f"{param} is the id of nothing in this list (any more). Begin without it.", param=param
-        )
-    return ids.index(cursor)
 
 
 def seconds(at: float | None) -> int | None:

@@ -11,7 +11,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType, field
 
 from forebay.core.errors import NotFound
-from forebay.gateway.admin import Asked, Operation, page, seconds
+from forebay.gateway.admin import Asked, Operation, seconds
+from forebay.gateway.admin_pages import page, require_id
 from forebay.gateway.admin_schema import (
     AdminKeyBody,
     AdminKeyListing,
@@ -127,6 +128,8 @@ _DETAILS = {each.encode_name: each.name for each in msgspec.structs.fields(Audit
 
 async def list_changes(asked: Asked) -> Page[AuditLog]:
     query: AuditListing = asked.query
+    if query.after is not None:
+        require_id(query.after, "after")
     starts = [
         at for at in (query.gte, None if query.gt is None else query.gt + 1) if at is not None
     ]

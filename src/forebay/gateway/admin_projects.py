@@ -5,10 +5,12 @@ Not here: what becomes of them (`forebay.pipeline`), their spend (`admin_spend.p
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from forebay.core.errors import NotFound
-from forebay.gateway.admin import Asked, Operation, page, seconds
+from forebay.gateway.admin import Asked, Operation, seconds
+from forebay.gateway.admin_pages import page
 from forebay.gateway.admin_schema import (
     MAX_RATE,
     AccountBody,
@@ -69,19 +71,21 @@ async def archive_project(asked: Asked) -> WireProject:
 
 
 async def list_keys(asked: Asked) -> Page[WireKey]:
-    found = [await _key(asked, info) for info in await _keys(asked)]
-    wanted = asked.query.owner_project_access
-    shown = [key for key in found if wanted in ("any", key.owner_project_access)]
-    return page(shown, asked.query, lambda key: key, lambda key: key.id)
-
-
-async def _keys(asked: Asked) -> list[KeyInfo]:
-    return list(await asked.administration.keys.of_project(asked.path["project_id"]))
+    administration, project_id = asked.administration, asked.path["project_id"]
+    project = await administration.projects.one(project_id)
+    accounts = await administration.projects.accounts(project_id)
+    found = await administration.keys.of_project(project_id)
+    shown = found if asked.query.owner_project_access in ("any", _access(project)) else []
+    return page(
+        shown, asked.query, lambda info: _key(info, project, accounts), lambda info: info.id
+    )
 
 
 async def get_key(asked: Asked) -> WireKey:
-    one = asked.administration.keys.one(asked.path["project_id"], asked.path["api_key_id"])
-    return await _key(asked, await one)
+    administration, project_id = asked.administration, asked.path["project_id"]
+    info = await administration.keys.one(project_id, asked.path["api_key_id"])
+    project = await administration.projects.one(project_id)
+    return _key(info, project, await administration.projects.accounts(project_id))
 
 
 async def delete_key(asked: Asked) -> Deleted:
@@ -196,10 +200,11 @@ def _project(info: ProjectInfo) -> WireProject:
     )
 
 
-async def _key(asked: Asked, info: KeyInfo) -> WireKey:
-    project_id = asked.path["project_id"]
-    project = await asked.administration.projects.one(project_id)
-    accounts = await asked.administration.projects.accounts(project_id)
+def _access(project: ProjectInfo) -> Literal["active", "inactive"]:
+    return "active" if project.archived_at is None else "inactive"
+
+
+def _key(info: KeyInfo, project: ProjectInfo, accounts: Sequence[ServiceAccount]) -> WireKey:
     owner = next((each for each in accounts if each.id == info.service_account_id), None)
     account = None if owner is None else KeyAccount(owner.id, owner.name, int(owner.created_at))
     return WireKey(
@@ -209,7 +214,7 @@ async def _key(asked: Asked, info: KeyInfo) -> WireKey:
         created_at=int(info.created_at),
         expires_at=seconds(info.expires_at),
         owner=KeyOwner("user" if account is None else "service_account", account),
-        owner_project_access="active" if project.archived_at is None else "inactive",
+        owner_project_access=_access(project),
     )
 
 

@@ -9,7 +9,8 @@ import msgspec
 
 from forebay.alerts import SpendAlert
 from forebay.core.hold import Balance
-from forebay.gateway.admin import Asked, Operation, page
+from forebay.gateway.admin import Asked, Operation
+from forebay.gateway.admin_pages import page
 from forebay.gateway.admin_projects import PROJECTS
 from forebay.gateway.admin_schema import (
     NANOS_PER_CENT,

@@ -3,7 +3,7 @@
 from forebay.ledger.archive import FIELDS as ARCHIVE_FIELDS
 from forebay.ledger.archive import archived, follow
 from forebay.ledger.audit import START, Link
-from forebay.ledger.contract import Books, Ledger, Records
+from forebay.ledger.contract import Books, Ledger, Records, StartsAfresh
 from forebay.ledger.pricing import amount_nanos
 from forebay.ledger.rules import (
     DEAD_AFTER_SECONDS,
@@ -22,6 +22,7 @@ __all__ = [
     "Ledger",
     "Link",
     "Records",
+    "StartsAfresh",
     "amount_nanos",
     "archived",
     "day_id",

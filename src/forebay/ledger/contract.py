@@ -51,6 +51,10 @@ from forebay.core.records import EngineWindow, Reconciled, Verified
 from forebay.core.usage import UsageRow, UsageSlice, UsageTotal
 
 
+class StartsAfresh(ValueError):
+    """Credit was to be booked for a cap a day or a month, and would be forgotten with it."""
+
+
 class Ledger(ABC):
     """What the walk of a call needs. Safe from any number of tasks; every verb is idempotent.
 
@@ -150,7 +154,7 @@ class Books(ABC):
 
         The same id again changes nothing. A scope without a cap starts from what is posted and
         pending (0 for a new one), and is limited from now on. Raises KeyError for a scope without
-        account, ValueError for another period, and for an id that booked something else.
+        account, StartsAfresh for another period, ValueError for an id that booked something else.
         """
 
     @abstractmethod

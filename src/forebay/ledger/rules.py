@@ -28,6 +28,7 @@ from forebay.core.money import MAX_NANOS, Price, format_usd
 from forebay.core.principal import Scopes
 from forebay.core.usage import Outcome, Usage, UsageRow
 from forebay.ledger.audit import seal
+from forebay.ledger.contract import StartsAfresh
 from forebay.ledger.pricing import affordable_ceiling, amount_nanos, hold_nanos
 
 DEAD_AFTER_SECONDS = 10.0  # ten beats of one second each
@@ -161,7 +162,7 @@ def topped_up(account: Account, amount_nanos: int, *, spoken_for: int) -> Accoun
     be spent from now on; for a new scope that is 0.
     """
     if account.period is not Period.TOTAL:
-        raise ValueError(
+        raise StartsAfresh(
             f"{account.scope} has a cap per {account.period}, and credit does not start afresh; "
             "give it a cap of period total first"
         )

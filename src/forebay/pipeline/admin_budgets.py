@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from forebay.core.errors import InvalidRequest, NotAllowed, NotFound
-from forebay.core.hold import Balance, Period
+from forebay.core.hold import Account, Balance, Period
 from forebay.core.money import format_usd
+from forebay.ledger import StartsAfresh
 from forebay.pipeline.admin_keys import money
 from forebay.pipeline.admin_names import (
     key_of,
@@ -18,7 +19,7 @@ from forebay.pipeline.admin_names import (
     period_of,
     project_of,
 )
-from forebay.pipeline.desk import Section, budgeted
+from forebay.pipeline.desk import OPERATOR, Section, budgeted
 from forebay.tenancy import ProjectInfo
 
 
@@ -41,7 +42,8 @@ class Budgets(Section):
         cap = None if budget_usd is None else nanos_of(budget_usd, param="budget_usd")
         named = None if period is None else period_of(period)
         row = await self._place(organisation, project, key)
-        await self._cap(row, cap, named)
+        async with self._desk.changing:
+            await self._cap(row, cap, named)
         return {**row, **money(await self._desk.ledger.balances(row["id"]))}
 
     async def top_up(self, organisation: str, amount_usd: str, id: str) -> dict[str, Any]:
@@ -50,15 +52,14 @@ class Budgets(Section):
         if not id.strip():
             raise InvalidRequest("id must name the payment, so that it is booked once.", param="id")
         row = await self._place(organisation, None, None)
-        # Without a cap its period means nothing yet: prepaid credit is what was ever paid.
-        if (await self._desk.ledger.balances(row["id"])).account.cap_nanos is None:
-            await self._desk.books.set_cap(row["id"], None, Period.TOTAL)
-        try:
-            await self._desk.books.top_up(row["id"], amount, id)
-        except ValueError as fault:
-            raise InvalidRequest(f"Nothing was booked: {fault}.", param="id") from None
-        asked = {"top_up_usd": format_usd(amount), "payment": id}
-        await self._record_budget(row, asked)
+        async with self._desk.changing:
+            try:
+                booked = await self._book(row["id"], amount, id)
+            except ValueError as fault:
+                raise InvalidRequest(f"Nothing was booked: {fault}.", param="id") from None
+        if booked:
+            asked = {"top_up_usd": format_usd(amount), "payment": id}
+            await self._record_budget(row, asked)
         return {**row, **money(await self._desk.ledger.balances(row["id"]))}
 
     async def list(self) -> list[dict[str, Any]]:
@@ -81,9 +82,12 @@ class Budgets(Section):
         return balance
 
     async def set_limit(self, project_id: str | None, cap_nanos: int | None) -> Balance:
-        """Cap it a month, or lift the cap."""
+        """Cap it a month, or lift the cap. Prepaid credit is the operator's: NotAllowed."""
         row = await self._own(project_id)
-        await self._cap(row, cap_nanos, None if cap_nanos is None else Period.MONTH)
+        async with self._desk.changing:
+            if self._actor != OPERATOR:
+                _require_no_credit((await self._desk.ledger.balances(row["id"])).account)
+            await self._cap(row, cap_nanos, None if cap_nanos is None else Period.MONTH)
         return await self._desk.ledger.balances(row["id"])
 
     async def apply_plans(self) -> None:
@@ -130,9 +134,23 @@ class Budgets(Section):
         info_ = project_of(projects, organisation, project)
         return _row(info_, info_)
 
-    async def _cap(self, row: dict[str, Any], cap: int | None, period: Period | None) -> None:
+    async def _book(self, scope: str, amount: int, id: str) -> bool:
+        """False for a payment that was booked before."""
         # A start that was broken off may have left an organisation without its account.
-        await self._desk.books.open_account(budgeted(row["id"]))
+        await self._desk.books.open_account(budgeted(scope))
+        before = (await self._desk.ledger.balances(scope)).account
+        try:
+            return await self._desk.books.top_up(scope, amount, id) != before
+        except StartsAfresh:
+            if before.cap_nanos is not None:
+                raise
+        # Without a cap its period means nothing yet: prepaid credit is what was ever paid.
+        await self._desk.books.set_cap(scope, None, Period.TOTAL)
+        await self._desk.books.top_up(scope, amount, id)
+        return True
+
+    async def _cap(self, row: dict[str, Any], cap: int | None, period: Period | None) -> None:
+        await self._desk.books.open_account(budgeted(row["id"]))  # as in _book
         await self._desk.books.set_cap(row["id"], cap, period)
         asked = {"budget_usd": None if cap is None else format_usd(cap)}
         await self._record_budget(row, asked if period is None else asked | {"period": period})
@@ -146,6 +164,14 @@ class Budgets(Section):
             await self._record(kind, row["id"], info, changes_requested=asked)
         else:
             await self._record(kind, row["id"], home, changes_requested=asked)
+
+
+def _require_no_credit(account: Account) -> None:
+    if account.cap_nanos is not None and account.period is Period.TOTAL:
+        raise NotAllowed(
+            f"The budget of {format_usd(account.cap_nanos)} USD in all is prepaid credit, which no "
+            "admin key may change or lift. The operator may, at the machine: `forebay budgets`."
+        )
 
 
 def _row(home: ProjectInfo, project: ProjectInfo | None) -> dict[str, Any]:

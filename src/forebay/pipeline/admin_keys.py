@@ -6,7 +6,7 @@ Not here: what a key may do (`forebay.tenancy`), its money (`forebay.ledger`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from forebay.core.errors import InvalidRequest, NotFound
@@ -26,7 +26,7 @@ NO_BUDGET = "none"
 @dataclass(frozen=True, slots=True)
 class KeyRequest:
     """A key to create; None means no limit of its own, but for the budget: the plan's for new keys
-    ("none": none)."""
+    ("none": none). A `project_id` is of a project that is there, whatever it is called by now."""
 
     name: str = ""
     organisation: str = DEFAULT
@@ -42,6 +42,7 @@ class KeyRequest:
     models: tuple[str, ...] | None = None
     lanes: tuple[str, ...] | None = None
     service_account_id: str | None = None
+    project_id: str | None = None
 
 
 class Keys(Section):
@@ -59,6 +60,7 @@ class Keys(Section):
             nanos_of(asked, param="monthly_budget_usd")
         spec = self._spec(request)
         scopes = await self._ensure(request)
+        spec = replace(spec, project_id=scopes.project_id)
         plan = await desk.tenancy.plan(request.organisation)
         _require_calls(request.max_open_calls, plan)
         if len(await desk.tenancy.organisations()) > 1:
@@ -195,6 +197,8 @@ class Keys(Section):
 
     async def _ensure(self, request: KeyRequest) -> Scopes:
         """The project, made if it is not there."""
+        if request.project_id is not None:
+            return (await self._project(request.project_id)).scopes
         tenancy = self._desk.tenancy
         known = {info.scopes.project_id for info in await tenancy.projects()}
         scopes = await tenancy.ensure(request.organisation, request.project, plan=request.plan)

@@ -5,7 +5,7 @@ Not here: their keys (`admin_keys.py`), their budgets (`admin_budgets.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -54,13 +54,20 @@ class Projects(Section):
         named = self._model_id(model) if model else None
         if unknown := limits.keys() - {field.name for field in fields(RateLimits)}:
             raise InvalidRequest(f"There is no limit {unknown.pop()!r}.", param="limits")
-        found = await self._desk.directory.project_limits(project_id)
-        before = found.own if named is None else found.models.get(named, RateLimits())
-        wanted = replace(before, **limits)
-        await self._desk.directory.set_limits(project_id, wanted, model=named)
+        wanted = await self._limit(project_id, named, limits)
         asked = {"model": named, **limits}
         await self._record("rate_limit.updated", named or project_id, home, changes_requested=asked)
         return {**_described(home), **asdict(wanted), "model": named}
+
+    async def _limit(
+        self, project_id: str, model: str | None, changes: Mapping[str, int | None]
+    ) -> RateLimits:
+        async with self._desk.changing:
+            found = await self._desk.directory.project_limits(project_id)
+            before = found.own if model is None else found.models.get(model, RateLimits())
+            wanted = replace(before, **changes)
+            await self._desk.directory.set_limits(project_id, wanted, model=model)
+        return wanted
 
     async def archive_named(self, organisation: str, project: str) -> dict[str, Any]:
         """`archive` for people, who know names."""
@@ -125,13 +132,9 @@ class Projects(Section):
 
     async def limit(self, project_id: str, model: str, **changes: int) -> ModelLimits:
         """Change some of a model's limits, named as in RateLimits."""
-        for before in await self.limits(project_id):
-            if before.model == model:
-                break
-        else:
+        if all(row.model != model for row in await self.limits(project_id)):
             raise NotFound("There is no such rate limit.")
-        wanted = RateLimits(**(asdict(before.own) | changes))
-        await self._desk.directory.set_limits(project_id, wanted, model=model)
+        await self._limit(project_id, model, changes)
         home = await self._project(project_id)
         asked = {"model": model, **changes}
         await self._record("rate_limit.updated", model, home, changes_requested=asked)
@@ -171,7 +174,7 @@ class Projects(Section):
             project=home.project,
             expires_in_days=days,
             service_account_id=account_id,
-            plan=(await self._desk.tenancy.plan(home.organisation)).name,
+            project_id=project_id,
         )
         return await Keys(self._desk, self._actor).create(request)
 

@@ -1,16 +1,18 @@
 """What administration works on, who sits at it, and what its sections have in common.
 
 Every change is recorded in the journal once it is made (a crash between the two loses the record,
-never the change). An actor that administers one organisation sees nothing of another: an id of
-theirs is answered exactly as one that does not exist.
+never the change). What is read, decided upon and written is so under the desk's lock `changing`.
+An actor that administers one organisation sees nothing of another: an id of theirs is answered
+exactly as one that does not exist.
 
 Not here: what can be done (`admin_*.py`).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from forebay.alerts import Alerts
@@ -50,6 +52,7 @@ class Desk:
     activity: Callable[[], Awaitable[dict[str, Any]]]
     clock: Clock
     ids: IdSource
+    changing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ Invariants
 - A key that fails its checksum is refused without touching the store.
 - Missing, malformed, unknown, expired and revoked keys get the same error.
 - An API key (`fbk_live_…`) is never taken for an admin key (`fba_live_…`), nor the other way round.
-- No key and no project has a limit above its organisation's plan.
+- No limit of a key or a project is set above its organisation's plan. One that a lowered plan has
+  left above itself stays as it is, and the plan's own limit holds all the same.
 - What a verb changed holds for the next call that is authenticated.
 - L14 What is read for organisation A never belongs to B.
 
@@ -48,7 +49,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class KeySpec:
-    """A key to create. None in `models` and `lanes`: all that the plan allows."""
+    """A key to create. None in `models` and `lanes`: all that the plan allows.
+
+    With a `project_id` the names say nothing: a project may be renamed at any time.
+    """
 
     id: str
     name: str
@@ -63,6 +67,7 @@ class KeySpec:
     batch_input_tokens_per_day: int | None = None
     max_output_tokens: int | None = None
     service_account_id: str | None = None
+    project_id: str | None = None
 
     @property
     def limits(self) -> RateLimits:
@@ -184,7 +189,10 @@ class Tenancy(ABC):
 
     @abstractmethod
     async def create_key(self, spec: KeySpec, secret: str) -> KeyInfo:
-        """Store the key's digest; it works when this returns."""
+        """Store the key's digest; it works when this returns.
+
+        Raises NotFound unless its service account is one of the project's, and not deleted.
+        """
 
     @abstractmethod
     async def rotate_key(
@@ -235,7 +243,10 @@ class Directory(ABC):
     async def set_limits(
         self, project_id: str, limits: RateLimits, *, model: str | None = None
     ) -> ProjectLimits:
-        """Limit a project, or its use of one model (by id). Raises InvalidRequest above the plan."""
+        """Limit a project, or its use of one model (by id).
+
+        Raises InvalidRequest for what is changed and above the plan.
+        """
 
     @abstractmethod
     async def create_service_account(
@@ -285,5 +296,5 @@ class Journal(ABC):
 
     @abstractmethod
     async def changes(self, query: ChangeQuery) -> list[Change]:
-        """Newest first; those after `query.after`, which is an id of this organisation's (else
-        none are)."""
+        """Newest first; those after `query.after`. Where no change of this organisation's has that
+        id, those with lower ids."""

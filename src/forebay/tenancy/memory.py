@@ -29,9 +29,11 @@ from forebay.tenancy.settings import (
     find_plan,
     grant,
     granted_plan,
+    limits_of,
     name_taken,
     no_organisation,
     no_project,
+    require_account,
     require_limits,
     require_name,
     require_open,
@@ -111,19 +113,27 @@ class MemoryTenancy(Tenancy, Directory):
     async def create_key(self, spec: KeySpec, secret: str) -> KeyInfo:
         if not check(secret):
             raise ValueError("a key's secret is made by make_key")
-        owner = self._organisations.get(spec.organisation)
-        if owner is None or spec.project not in owner.projects:
-            raise no_project(spec)
-        project = self._projects[owner.projects[spec.project]]
-        require_open(project)
-        require_sound(spec, find_plan(self._plans, owner.plan))
+        home = self._home(spec)
+        require_open(home)
+        if spec.service_account_id is not None:
+            require_account(self._accounts.get(spec.service_account_id), home)
+        plan = self._organisations[home.organisation].plan
+        require_sound(spec, find_plan(self._plans, plan))
         key = digest(secret, self._digest_key)
         if key in self._secrets or spec.id in self._keys:
             raise ValueError(f"the key {spec.id} exists already")
         self._secrets[key] = _Secret(spec.id)
-        scopes = project.scopes._replace(key_id=spec.id)
-        self._keys[spec.id] = describe(spec, scopes, redact(secret))
+        self._keys[spec.id] = describe(spec, home, redact(secret))
         return self._keys[spec.id]
+
+    def _home(self, spec: KeySpec) -> ProjectInfo:
+        owner = self._organisations.get(spec.organisation)
+        project_id = spec.project_id
+        if project_id is None and owner is not None:
+            project_id = owner.projects.get(spec.project)
+        if project_id not in self._projects:
+            raise no_project(spec)
+        return self._projects[project_id]
 
     async def rotate_key(
         self, key_id: str, secret: str, *, at: float, overlap_seconds: float
@@ -188,10 +198,10 @@ class MemoryTenancy(Tenancy, Directory):
     ) -> ProjectLimits:
         info = self._projects[project_id]
         require_open(info)
-        require_limits(
-            limits, granted_plan(self._plans, self._organisations[info.organisation].plan)
-        )
-        self._limits[project_id] = with_limits(self._limits[project_id], limits, model)
+        before = self._limits[project_id]
+        plan = granted_plan(self._plans, self._organisations[info.organisation].plan)
+        require_limits(limits, plan, limits_of(before, model))
+        self._limits[project_id] = with_limits(before, limits, model)
         return self._limits[project_id]
 
     async def create_service_account(

@@ -18,7 +18,10 @@ class MemoryJournal(Journal):
         mine = [c for c in self._changes if c.organisation_id == query.organisation_id]
         if query.after is not None:
             ids = [change.id for change in mine]
-            mine = mine[: ids.index(query.after)] if query.after in ids else []
+            if query.after in ids:
+                mine = mine[: ids.index(query.after)]
+            else:
+                mine = [change for change in mine if change.id < query.after]
         return [change for change in reversed(mine) if _matches(query, change)][: query.limit]
 
 

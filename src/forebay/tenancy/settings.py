@@ -12,11 +12,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 
-from forebay.core.errors import InvalidRequest, NotAllowed
+from forebay.core.errors import InvalidRequest, NotAllowed, NotFound
 from forebay.core.job import Lane
 from forebay.core.money import nanos_from_usd
-from forebay.core.principal import UNLIMITED, Principal, RateLimits, Scopes
-from forebay.tenancy.contract import KeyInfo, KeySpec, Plan, ProjectInfo, ProjectLimits
+from forebay.core.principal import UNLIMITED, Principal, RateLimits
+from forebay.tenancy.contract import (
+    KeyInfo,
+    KeySpec,
+    Plan,
+    ProjectInfo,
+    ProjectLimits,
+    ServiceAccount,
+)
 
 MAX_NAME_CHARACTERS = 100
 MAX_WEIGHT = 1_000
@@ -141,15 +148,15 @@ def grant(info: KeyInfo, plan: Plan, project: ProjectLimits) -> Principal:
     )
 
 
-def describe(spec: KeySpec, scopes: Scopes, redacted: str) -> KeyInfo:
+def describe(spec: KeySpec, home: ProjectInfo, redacted: str) -> KeyInfo:
     """A key just made to this specification."""
     return KeyInfo(
         id=spec.id,
         name=spec.name,
         redacted=redacted,
-        organisation=spec.organisation,
-        project=spec.project,
-        scopes=scopes,
+        organisation=home.organisation,
+        project=home.project,
+        scopes=home.scopes._replace(key_id=spec.id),
         created_at=spec.created_at,
         expires_at=spec.expires_at,
         revoked_at=None,
@@ -159,6 +166,11 @@ def describe(spec: KeySpec, scopes: Scopes, redacted: str) -> KeyInfo:
         max_output_tokens=spec.max_output_tokens,
         service_account_id=spec.service_account_id,
     )
+
+
+def limits_of(project: ProjectLimits, model: str | None) -> RateLimits:
+    """A project's own limits, or those of its use of a model."""
+    return project.own if model is None else project.models.get(model, UNLIMITED)
 
 
 def with_limits(before: ProjectLimits, limits: RateLimits, model: str | None) -> ProjectLimits:
@@ -197,6 +209,12 @@ def require_open(project: ProjectInfo) -> None:
         )
 
 
+def require_account(account: ServiceAccount | None, home: ProjectInfo) -> None:
+    """Raises NotFound unless it is there, and of this project."""
+    if account is None or account.deleted_at is not None or account.scopes != home.scopes:
+        raise NotFound("There is no such service account.")
+
+
 def require_name(name: str, *, param: str) -> None:
     """Raises InvalidRequest unless this can name something that people read in a terminal."""
     if not _is_name(name):
@@ -223,9 +241,11 @@ def require_sound(spec: KeySpec, plan: Plan) -> None:
     _require_limit("max_output_tokens", spec.max_output_tokens, plan.max_output_tokens, plan.name)
 
 
-def require_limits(limits: RateLimits, plan: Plan) -> None:
-    """Raises InvalidRequest for limits that are no limits, or above those of the plan."""
+def require_limits(limits: RateLimits, plan: Plan, before: RateLimits = UNLIMITED) -> None:
+    """Raises InvalidRequest for a changed limit that is none, or is above the plan's."""
     for rate in _RATES:
+        if getattr(limits, rate) == getattr(before, rate):
+            continue
         _require_limit(rate, getattr(limits, rate), getattr(plan.limits, rate), plan.name)
 
 

@@ -36,13 +36,13 @@ def _in_changes(query: ChangeQuery, connection: sa.Connection) -> list[Change]:
     table = CHANGES.c
     asked = sa.select(CHANGES).where(table.organisation_id == query.organisation_id)
     if query.after is not None:
-        # Of another organisation, or of none: nothing comes after it.
         place = (
             sa.select(table.sequence)
             .where(table.id == query.after, table.organisation_id == query.organisation_id)
             .scalar_subquery()
         )
-        asked = asked.where(table.sequence < place)
+        behind = sa.and_(place.is_(None), table.id < query.after)
+        asked = asked.where(sa.or_(table.sequence < place, behind))
     for column, wanted in (
         (table.type, query.types),
         (table.project_id, query.project_ids),

@@ -23,9 +23,11 @@ from forebay.tenancy.contract import (
 from forebay.tenancy.settings import (
     find_plan,
     granted_plan,
+    limits_of,
     name_taken,
     no_organisation,
     no_project,
+    require_account,
     require_limits,
     require_open,
     require_rotation,
@@ -129,14 +131,11 @@ def create_key(
     connection: sa.Connection,
 ) -> KeyInfo:
     """Store a key. IntegrityError if its id or its secret is taken."""
-    home = connection.execute(
-        EVERY_PROJECT.where(
-            ORGANISATIONS.c.name == spec.organisation, PROJECTS.c.name == spec.project
-        )
-    ).one_or_none()
-    if home is None:
-        raise no_project(spec)
+    home = _home(connection, spec)
     require_open(project_of(home))
+    if spec.service_account_id is not None:
+        account = _find_account(connection, spec.service_account_id)
+        require_account(account, project_of(home))
     require_sound(spec, find_plan(plans, home.plan))
     _require_unused(connection, digest, f"the key {spec.id} exists already")
     connection.execute(
@@ -243,7 +242,8 @@ def set_limits(
 ) -> ProjectLimits:
     row = _project(connection, project_id)
     require_open(project_of(row))
-    require_limits(limits, granted_plan(plans, row.plan))
+    before = limits_of(project_limits(project_id, connection), model)
+    require_limits(limits, granted_plan(plans, row.plan), before)
     values = rate_values(limits)
     if model is None:
         connection.execute(sa.update(PROJECTS).where(PROJECTS.c.id == project_id).values(values))
@@ -340,9 +340,27 @@ def _project(connection: sa.Connection, project_id: str) -> sa.Row[Any]:
     return row
 
 
-def _account(connection: sa.Connection, account_id: str) -> ServiceAccount:
-    asked = EVERY_ACCOUNT.where(SERVICE_ACCOUNTS.c.id == account_id)
+def _home(connection: sa.Connection, spec: KeySpec) -> sa.Row[Any]:
+    """The project of a key that is to be made."""
+    asked = EVERY_PROJECT.where(PROJECTS.c.id == spec.project_id)
+    if spec.project_id is None:
+        asked = EVERY_PROJECT.where(
+            ORGANISATIONS.c.name == spec.organisation, PROJECTS.c.name == spec.project
+        )
     row = connection.execute(asked).one_or_none()
     if row is None:
+        raise no_project(spec)
+    return row
+
+
+def _find_account(connection: sa.Connection, account_id: str) -> ServiceAccount | None:
+    asked = EVERY_ACCOUNT.where(SERVICE_ACCOUNTS.c.id == account_id)
+    row = connection.execute(asked).one_or_none()
+    return None if row is None else account_of(row)
+
+
+def _account(connection: sa.Connection, account_id: str) -> ServiceAccount:
+    account = _find_account(connection, account_id)
+    if account is None:
         raise KeyError(account_id)
-    return account_of(row)
+    return account

@@ -17,6 +17,7 @@ from forebay.core.usage import Usage
 from forebay.gateway.admin_operations import ADMIN_OPERATIONS
 from forebay.gateway.admin_schema import Body
 from forebay.pipeline.admin_keys import KeyRequest
+from forebay.tenancy.memory import MemoryTenancy
 
 BODIES: dict[str, dict[str, Any]] = {
     "ProjectBody": {"name": "another"},
@@ -246,6 +247,7 @@ async def test_a_wrong_body_is_explained(ours, path, body, code, param, words):
         ("projects?limit=1&limit=2", "limit"),
         ("projects?after=nothing", "after"),
         ("projects?before=nothing", "before"),
+        ("audit_logs?after=nothing", "after"),
         ("projects?name=%ff", "query"),
         ("usage/completions", "start_time"),
         ("usage/completions?start_time=0&bucket_width=1w", "bucket_width"),
@@ -287,6 +289,21 @@ async def test_lists_are_paged_in_both_directions(ours):
     assert [each["name"] for each in back["data"]] == ["p0", "p1"]
     last = await ours.get(f"/v1/organization/projects?after={rest['last_id']}")
     assert (last["data"], last["first_id"], last["has_more"]) == ([], None, False)
+
+
+async def test_keys_are_listed_in_one_pass(ours, monkeypatch):
+    home = f"/v1/organization/projects/{ours.ids['project_id']}"
+    for _ in range(5):
+        await ours.ask("POST", home + "/service_accounts", {"name": "robot"})
+    asked, read = [], MemoryTenancy.projects
+
+    async def counted(self):
+        asked.append(self)
+        return await read(self)
+
+    monkeypatch.setattr(MemoryTenancy, "projects", counted)
+    assert len((await ours.get(f"{home}/api_keys"))["data"]) == 7
+    assert len(asked) == 3
 
 
 async def test_an_archived_project_is_listed_on_request_and_its_keys_are_inactive(ours):
@@ -335,6 +352,18 @@ async def test_a_spend_limit_is_in_cents_a_month_and_can_be_lifted(gateway, ours
         assert (await ours.ask(method, path)).status == 404
     [row, *_] = await gateway.services.administration.budgets.list()
     assert row["budget_usd"] is None
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+async def test_prepaid_credit_is_not_for_admin_keys(gateway, ours, method):
+    budgets = gateway.services.administration.budgets
+    await budgets.set(None, "ours")
+    await budgets.top_up("ours", "10", "pay-1")
+    body = {**BODIES["SpendLimitBody"], "threshold_amount": 10**8} if method == "POST" else None
+    answer = await ours.ask(method, "/v1/organization/spend_limit", body)
+    assert (answer.status, answer.error["code"]) == (403, "not_allowed")
+    assert "forebay budgets" in answer.error["message"]
+    assert (await ours.get("/v1/organization/spend_limit"))["threshold_amount"] == 1000
 
 
 async def test_a_key_of_a_service_account_is_shown_once_and_goes_with_it(gateway, ours):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from forebay.core.errors import InvalidKey, InvalidRequest
+from forebay.core.errors import InvalidKey, InvalidRequest, NotFound
 from forebay.core.principal import UNLIMITED, RateLimits
 from forebay.testing.clock import FakeClock
 from forebay.testing.contracts.tenancy import (
@@ -265,6 +265,34 @@ async def test_a_service_account_owns_keys_that_go_with_it(tenancy: Any) -> None
     await tenancy.authenticate(secret(1))
     with pytest.raises(KeyError):
         await tenancy.rename_service_account("svc_1", "again")
+
+
+async def test_a_key_belongs_to_a_service_account_of_its_project_that_is_there(
+    tenancy: Any,
+) -> None:
+    project = (await made(tenancy)).scopes.project_id
+    await made(tenancy, 2, project="other")
+    await tenancy.create_service_account("svc_1", project, "robot", at=NOW)
+    for wrong in (
+        {"service_account_id": "svc_9"},
+        {"service_account_id": "svc_1", "project": "other"},
+    ):
+        with pytest.raises(NotFound, match="no such service account"):
+            await made(tenancy, 3, **wrong)
+    await tenancy.delete_service_account("svc_1", at=NOW)
+    with pytest.raises(NotFound, match="no such service account"):
+        await made(tenancy, 3, service_account_id="svc_1")
+    assert [each.id for each in await tenancy.keys()] == ["key_1", "key_2"]
+
+
+async def test_a_key_is_of_the_project_of_this_id_whatever_its_name_is(tenancy: Any) -> None:
+    project = (await made(tenancy)).scopes.project_id
+    await tenancy.rename_project(project, "web")
+    key = await tenancy.create_key(spec("key_2", project_id=project), secret(2))
+    assert (key.project, key.scopes.project_id) == ("web", project)
+    assert (await tenancy.authenticate(secret(2))).scopes == key.scopes
+    with pytest.raises(InvalidRequest, match="no project"):
+        await tenancy.create_key(spec("key_3", project_id="proj_9"), secret(3))
 
 
 async def test_unknown_ids_are_key_errors(tenancy: Any) -> None:

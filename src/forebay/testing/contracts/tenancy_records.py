@@ -32,12 +32,13 @@ async def test_changes_are_read_newest_first_as_they_were_recorded(journal: Jour
 
 
 async def test_l14_changes_of_another_organisation_are_never_read(journal: Journal) -> None:
-    """L14: not by a cursor of theirs either."""
+    """L14: not by a cursor of theirs either, which is answered as an id that is none."""
     for number in range(1, 5):
         await journal.record(change(number, f"org_{number % 2 + 1}"))
     assert [each.id for each in await journal.changes(OURS)] == ["audit_4", "audit_2"]
-    assert await journal.changes(replace(OURS, after="audit_3")) == []
-    assert await journal.changes(replace(OURS, after="audit_9")) == []
+    behind = [await journal.changes(replace(OURS, after=each)) for each in ("audit_3", "audit_25")]
+    assert [[change.id for change in each] for each in behind] == [["audit_2"], ["audit_2"]]
+    assert await journal.changes(replace(OURS, after="audit_1")) == []
 
 
 async def test_changes_are_filtered_and_paged(journal: Journal) -> None:
