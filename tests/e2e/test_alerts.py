@@ -17,7 +17,7 @@ from forebay.testing.rawhttp import RawClient
 from tests.e2e.running import Server, eventually, forebay
 
 CALLS = 20
-ENV = {"FOREBAY_SCRIPTED__STEP_SECONDS": "0.005"}
+ENV = {"FOREBAY_SCRIPTED__STEP_SECONDS": "0.005", "FOREBAY_ALERTS__ALLOW_HTTP": "true"}
 
 
 @dataclass
@@ -143,7 +143,7 @@ def test_the_command_line_adds_tries_out_lists_and_removes(tmp_path: Path) -> No
         assert (sent.returncode, "answered 204" in sent.stdout) == (0, True)
         event = OpenAI(api_key="unused", webhook_secret=secret).webhooks.unwrap(*receiver.got[1])
         assert event.type == "organization.spend_alert.test"
-        for url in ("http://hooks.example/", "nonsense"):
+        for url in ("ftp://hooks.example/", "nonsense"):
             wrong = server.command("alerts", "add", "5", url, "--organisation", "default")
             assert (wrong.returncode, "https://" in wrong.stderr) == (2, True)
         assert receiver.url in server.command("alerts", "list", "--wide").stdout

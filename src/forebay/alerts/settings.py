@@ -1,8 +1,9 @@
 """Where webhooks may go. Pure.
 
 The address comes from an operator (who holds an admin key or the data directory), so private
-networks are allowed: most receivers of a self-hosted service are there. Plain http is not, but for
-this machine itself, since an event shows what somebody spends.
+networks are allowed: most receivers of a self-hosted service are there. Plain http is a setting, also
+to this machine: an event shows what somebody spends, and the services that listen beside this server
+speak plain http and take their neighbours for friends.
 
 Not here: sending (`http`).
 """
@@ -10,8 +11,7 @@ Not here: sending (`http`).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from ipaddress import ip_address
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from forebay.core.errors import InvalidRequest
 
@@ -24,7 +24,7 @@ class AlertSettings:
 
     allow_http: bool = field(
         default=False,
-        metadata={"help": "Whether webhooks may go to http:// addresses of other machines."},
+        metadata={"help": "Whether webhooks may go to http:// addresses, this machine's too."},
     )
 
 
@@ -41,21 +41,8 @@ def require_url(url: str, settings: AlertSettings) -> None:
         raise _refused("must begin with https:// and a host, such as https://example.com/alerts")
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise _refused("must have no user, password or fragment; the signature says who sends")
-    if parts.scheme == "http" and not settings.allow_http and not _loops_back(parts):
-        raise _refused(
-            "must begin with https:// unless its host is this machine; "
-            "the setting alerts.allow_http allows plain http"
-        )
-
-
-def _loops_back(parts: SplitResult) -> bool:
-    host = parts.hostname or ""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+    if parts.scheme == "http" and not settings.allow_http:
+        raise _refused("must begin with https://; the setting alerts.allow_http allows plain http")
 
 
 def _refused(why: str) -> InvalidRequest:

@@ -42,7 +42,8 @@ def headers_of(event: AlertEvent, body: bytes, *, key: bytes, now: float) -> dic
 
 
 def compose(event: AlertEvent, alert: SpendAlert, *, verb: str = "triggered") -> bytes:
-    """The body; the same bytes on every attempt. Amounts are exact decimals of USD."""
+    """The body; the same bytes on every attempt, unless the alert was changed in between (its
+    recipients, its interval). Amounts are exact decimals of USD."""
     whose = "project" if alert.project_id else "organization"
     message = {
         "id": event.id,

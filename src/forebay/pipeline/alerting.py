@@ -2,11 +2,14 @@
 
     outbox ─▶ follow: sums, events, cursor (one commit) ─▶ deliver: POST, until it is accepted
 
+The ledger's archive may have taken rows that were never followed (before the first look, or since the
+copy of forebay.db that was restored): their sums are lost, and that is logged as an error.
+
 An event is durable before the cursor passes what caused it, and is delivered at least once: whoever
 dies between an answer and its record sends again, with the same id. Each address gets one request at
 a time, so that one that hangs keeps nobody waiting but itself.
 
-Not here: what fires (`forebay.alerts`), what an operator does with alerts (`spend_alerts.py`).
+Not here: what fires (`forebay.alerts`), what an operator does with alerts (`admin_alerts.py`).
 """
 
 from __future__ import annotations
@@ -106,6 +109,7 @@ class Alerting:
             rows = await self._records.outbox(after, OUTBOX_ROWS)
             more = len(rows) == OUTBOX_ROWS
             if rows:
+                self._notice_gap(after, rows[0].sequence)
                 postings = [posting for row in rows for posting in postings_of(row)]
                 through, at = rows[-1].sequence, self._clock.now()
                 for event in await self._alerts.fold(postings, after=after, through=through, at=at):
@@ -117,6 +121,19 @@ class Alerting:
                         period=event.period_id,
                         spent_nanos=event.spent_nanos,
                     )
+
+    def _notice_gap(self, after: int, first: int) -> None:
+        if first != after + 1:
+            self._report.log.error(
+                "alert_sums_incomplete",
+                missing_rows=first - after - 1,
+                from_sequence=after + 1,
+                through_sequence=first - 1,
+                what_to_do="The ledger's archive took these rows before spend alerts had counted "
+                "them. Alerts of this month and in all fire that much too late; `forebay budgets "
+                "list` and `forebay usage` show what was spent. Lower their thresholds, or wait "
+                "for the next month.",
+            )
 
     async def deliver(self) -> None:
         """Begin an attempt of whatever is due, and return without waiting for receivers.

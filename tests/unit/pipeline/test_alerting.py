@@ -40,11 +40,12 @@ class Rows:
 
     rows: list[UsageRow] = field(default_factory=list)
     asked: int = 0
+    archived: int = 0  # sequence of the newest that is gone
 
     async def outbox(self, after: int, limit: int) -> list[UsageRow]:
         self.asked += 1
         await asyncio.sleep(0)
-        return self.rows[after : after + limit]
+        return self.rows[max(after, self.archived) :][:limit]
 
     def charge(self, amount_nanos: int, at: float, project: str = "proj") -> None:
         self.rows.append(
@@ -211,6 +212,33 @@ def test_an_outbox_of_any_length_is_followed_to_its_end() -> None:
         assert place.outbox.asked == 3
 
     run(story)
+
+
+def test_rows_that_were_archived_before_they_were_counted_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[tuple[str, dict[str, Any]]] = []
+
+    async def story(place: Place) -> None:
+        log = place.reporter.log
+        monkeypatch.setattr(log, "error", lambda name, **said: told.append((name, said)))
+        alert = await place.alert(10)
+        for _ in range(5):
+            place.charge(4)
+        place.outbox.archived = 3
+        place.start()
+        await asyncio.sleep(5)
+        assert await place.alerts.cursor() == 5
+        assert await place.alerts.events(alert.id) == []
+        place.charge(4)
+        await asyncio.sleep(5)
+        assert (await place.newest(alert)).spent_nanos == 12
+
+    run(story)
+    [(name, said)] = told
+    assert name == "alert_sums_incomplete"
+    assert (said["missing_rows"], said["from_sequence"], said["through_sequence"]) == (3, 1, 3)
+    assert "thresholds" in said["what_to_do"]
 
 
 @pytest.mark.parametrize("schedule", range(20))
