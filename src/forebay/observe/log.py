@@ -37,6 +37,7 @@ EVENTS = {
     "webhook_delivered": "The receiver of an alert accepted its event.",
     "webhook_failed": "An attempt to deliver an event failed; `next_at` says when it is tried again.",
     "webhook_given_up": "An event is not tried again: its receiver said 410, or failed for a day.",
+    "alert_sums_incomplete": "Rows were archived before alerts had counted them; it says what to do.",
     "alerting_failed": "A store failed while alerts were looked at; it is tried again in a second.",
     "task_failed": "A background task ended with an error.",
     "unhandled_error": "A request ended with an unexpected error (500).",
