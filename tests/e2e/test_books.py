@@ -239,7 +239,7 @@ def test_an_archive_that_was_changed_is_found(old_books: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("ledger", "archive", "--before", "2099-01-01", "--to", "."), "Rows of the last 2 days"),
+        (("ledger", "archive", "--before", "2099-01-01", "--to", "."), "Rows of today"),
         (("ledger", "archive", "--before", "soon", "--to", "."), "'soon' is not a UTC day"),
         (("ledger", "archive", "--before", NEXT_DAY, "--to", "gone"), "gone"),
         (("audit", "verify", "--expect", "12"), "not a row's number and hash"),
