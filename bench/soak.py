@@ -7,7 +7,8 @@ nothing to do, and is compared with itself:
 - Memory: the slope of the resident memory of the server and of its engine, a straight line through
   one sample a second after the warm-up, each at most MOST_SLOPE_KIB a minute.
 - Nothing left: open holds, pending money, leases, waiting jobs, calls being answered, work in the
-  engine: 0. File descriptors and threads: no more than before.
+  engine: 0. File descriptors: no more than before. Threads: at most MOST_MORE_THREADS more, since
+  pools start theirs when all others are busy.
 - No answer lost: every call that its client waited for ended as it should, and is in the usage rows.
 
 `--seconds 180` is the short form (default 1,800); its slope still has caches filling in it, so it
@@ -41,7 +42,8 @@ MOST_SLOPE_KIB, SHORT_FACTOR, LONG_SECONDS = 256, 8, 1200
 # Caches that fill slowly look like leaks: this one is full before the measurement begins.
 SMALL = {"FOREBAY_TOKENS__CACHE_ENTRIES": "256"}
 ORGANISATIONS = ("one", "two", "three")
-QUIET_SECONDS = 30.0
+QUIET_SECONDS, LOOKS = 30.0, 5
+MOST_MORE_THREADS = 4
 
 
 class Process:
@@ -55,11 +57,11 @@ class Process:
         pages = int((self._folder / "statm").read_text().split()[1])
         self.rss.append((time.monotonic(), pages * PAGE_BYTES))
 
-    def descriptors(self) -> int:
-        return len(list((self._folder / "fd").iterdir()))
-
-    def threads(self) -> int:
-        return len(list((self._folder / "task").iterdir()))
+    def look(self) -> tuple[int, int]:
+        """Its file descriptors and threads, half a second later."""
+        time.sleep(0.5)
+        descriptors, threads = (self._folder / name for name in ("fd", "task"))
+        return len(list(descriptors.iterdir())), len(list(threads.iterdir()))
 
 
 class Soak:
@@ -123,11 +125,13 @@ class Soak:
     def quiet(self) -> dict[str, int]:
         """What is left once nobody calls, and what the processes have open."""
         wait_until(lambda: not any(self.left().values()), QUIET_SECONDS)
-        time.sleep(1.0)  # connections that clients closed
         found = self.left()
         for name, process in self.processes.items():
-            found[f"{name}_descriptors"] = process.descriptors()
-            found[f"{name}_threads"] = process.threads()
+            # The least of several looks: connections, also those that asked, close in their time.
+            looks = [process.look() for _ in range(LOOKS)]
+            found[f"{name}_descriptors"], found[f"{name}_threads"] = map(
+                min, zip(*looks, strict=True)
+            )
         return found
 
 
@@ -158,6 +162,7 @@ def soak(running: Running, seconds: float) -> dict[str, Any]:
         tenths = process.rss[:: max(1, len(process.rss) // 10)]
         figures[f"{name}_rss_mib"] = [round(size / 2**20, 1) for _, size in tenths]
     figures["left"] = {name: max(0, after[name] - before[name]) for name in after}
+    figures["more_threads"] = sum(figures["left"].pop(f"{name}_threads") for name in it.processes)
     return figures
 
 
@@ -172,6 +177,7 @@ def main() -> None:
     goal = {
         "slope_kib_a_minute": f"<= {steepest}, server and engine",
         "left": "nothing",
+        "more_threads": f"<= {MOST_MORE_THREADS}",
         "lost": 0,
         "failed": 0,
         "served_without_row": 0,
@@ -180,6 +186,7 @@ def main() -> None:
     ok = (
         max(figures["server_slope_kib_a_minute"], figures["engine_slope_kib_a_minute"]) <= steepest
         and not any(figures["left"].values())
+        and figures["more_threads"] <= MOST_MORE_THREADS
         and not calls.get("lost", 0) + calls.get("failed", 0) + figures["served_without_row"]
     )
     result("soak", figures, goal, ok)
