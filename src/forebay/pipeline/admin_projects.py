@@ -14,7 +14,7 @@ from forebay.core.principal import RateLimits
 from forebay.pipeline.admin_keys import DAY_SECONDS, KeyRequest, Keys
 from forebay.pipeline.admin_names import project_of
 from forebay.pipeline.desk import Section, budgeted
-from forebay.tenancy import ProjectInfo, ServiceAccount
+from forebay.tenancy import ProjectInfo, ServiceAccount, require_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,7 @@ class Projects(Section):
 
     async def create(self, name: str) -> ProjectInfo:
         """One more in the actor's organisation."""
+        require_name(name, param="name")
         home = await self._home()
         if any(info.project == name for info in await self._projects()):
             raise InvalidRequest(
@@ -123,8 +124,8 @@ class Projects(Section):
             rows.append(ModelLimits(row["id"], own, effective))
         return rows
 
-    async def limit(self, project_id: str, model: str, **changes: int) -> ModelLimits:
-        """Change some of a model's limits, named as in RateLimits."""
+    async def limit(self, project_id: str, model: str, **changes: int | None) -> ModelLimits:
+        """Change some of a model's limits, named as in RateLimits; None lifts one."""
         for before in await self.limits(project_id):
             if before.model == model:
                 break
