@@ -19,7 +19,7 @@ from forebay.pipeline.admin_names import (
     project_of,
 )
 from forebay.pipeline.desk import Section, budgeted
-from forebay.tenancy import ProjectInfo
+from forebay.tenancy import ProjectInfo, require_open
 
 
 class Budgets(Section):
@@ -131,6 +131,8 @@ class Budgets(Section):
         return _row(info_, info_)
 
     async def _cap(self, row: dict[str, Any], cap: int | None, period: Period | None) -> None:
+        if row["project"] is not None:
+            require_open(project_of(await self._projects(), row["organisation"], row["project"]))
         # A start that was broken off may have left an organisation without its account.
         await self._desk.books.open_account(budgeted(row["id"]))
         await self._desk.books.set_cap(row["id"], cap, period)

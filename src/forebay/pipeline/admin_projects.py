@@ -90,9 +90,8 @@ class Projects(Section):
                 "names).",
                 param="name",
             )
-        tenancy = self._desk.tenancy
-        plan = await tenancy.plan(home.organisation)
-        scopes = await tenancy.ensure(home.organisation, name, plan=plan.name)
+        plan = await self._desk.tenancy.plan(home.organisation)
+        scopes = await self._desk.tenancy.ensure(home.organisation, name, plan=plan.name)
         await self._desk.books.open_account(budgeted(scopes.project_id))
         info = await self._project(scopes.project_id)
         await self._record("project.created", scopes.project_id, info, data={"name": name})
@@ -172,7 +171,6 @@ class Projects(Section):
             project=home.project,
             expires_in_days=days,
             service_account_id=account_id,
-            plan=(await self._desk.tenancy.plan(home.organisation)).name,
         )
         return await Keys(self._desk, self._actor).create(request)
 
@@ -197,6 +195,7 @@ def _described(info: ProjectInfo) -> dict[str, Any]:
         "id": info.scopes.project_id,
         "organisation": info.organisation,
         "project": info.project,
+        "plan": info.plan,
         "created_at": info.created_at,
         "archived_at": info.archived_at,
     }

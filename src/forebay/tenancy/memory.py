@@ -98,7 +98,7 @@ class MemoryTenancy(Tenancy, Directory):
             owner.projects[project] = project_id
             scopes = Scopes(owner.id, project_id, "")
             self._projects[project_id] = ProjectInfo(
-                organisation, project, scopes, self._clock.now()
+                organisation, project, scopes, self._clock.now(), owner.plan
             )
             self._limits[project_id] = ProjectLimits()
         return Scopes(owner.id, owner.projects[project], "")
@@ -141,7 +141,9 @@ class MemoryTenancy(Tenancy, Directory):
             else:
                 self._secrets[old] = _Secret(key_id, until=at + overlap_seconds)
         self._secrets[key] = _Secret(key_id)
-        self._keys[key_id] = replace(self._keys[key_id], redacted=redact(secret))
+        self._keys[key_id] = replace(
+            self._keys[key_id], redacted=redact(secret), rotated_until=at + overlap_seconds
+        )
         return self._keys[key_id]
 
     async def revoke_key(self, key_id: str, *, at: float) -> KeyInfo:

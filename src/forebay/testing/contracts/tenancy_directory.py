@@ -121,7 +121,9 @@ async def test_a_rotated_key_has_two_secrets_until_the_overlap_ends(
     before = await made(tenancy, requests_per_minute=3)
     was = await tenancy.authenticate(secret(1))
     info = await tenancy.rotate_key("key_1", secret(2), at=NOW, overlap_seconds=HOUR_SECONDS)
-    assert info == replace(before, redacted=info.redacted)
+    ends = NOW + HOUR_SECONDS
+    assert info == replace(before, redacted=info.redacted, rotated_until=ends)
+    assert await tenancy.keys() == [info]
     assert info.redacted != before.redacted
     assert await tenancy.authenticate(secret(1)) == was == await tenancy.authenticate(secret(2))
     clock.advance(HOUR_SECONDS - 0.5)
