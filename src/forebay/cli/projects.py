@@ -15,7 +15,7 @@ from forebay.cli.screen import local_time, print_json, print_table
 
 NONE = "none"
 _HEADINGS = (
-    "~organisation", "~project", "model", "state", ">requests/minute", ">tokens/minute",
+    "~organisation", "~plan", "~project", "model", "state", ">requests/minute", ">tokens/minute",
     ">batch input/day",
 )  # fmt: skip
 _RATES = ("requests_per_minute", "tokens_per_minute", "batch_input_tokens_per_day")
@@ -38,7 +38,7 @@ def build() -> typer.Typer:
 
 
 def list_projects(data_dir: DataDir = None, config: Config = None, as_json: AsJson = False) -> None:
-    """All projects, with the limits that they have."""
+    """All projects, with their plan and their own limits."""
     settings = desk.load(config, data_dir=data_dir)
     rows = desk.run(settings, desk.ask(settings, "projects.list"))
     if as_json:
@@ -121,4 +121,11 @@ def cells(row: dict[str, Any]) -> list[object]:
     archived = row["archived_at"]
     state = "active" if archived is None else f"archived {local_time(archived)}"
     rates = [NONE if row[name] is None else row[name] for name in _RATES]
-    return [row["organisation"], row["project"], row["model"] or "(all)", state, *rates]
+    return [
+        row["organisation"],
+        row["plan"],
+        row["project"],
+        row["model"] or "(all)",
+        state,
+        *rates,
+    ]

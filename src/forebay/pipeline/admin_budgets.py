@@ -56,7 +56,10 @@ class Budgets(Section):
         try:
             await self._desk.books.top_up(row["id"], amount, id)
         except ValueError as fault:
-            raise InvalidRequest(f"Nothing was booked: {fault}.", param="id") from None
+            said = str(fault)
+            for info in await self._projects():
+                said = said.replace(info.scopes.organisation_id, repr(info.organisation))
+            raise InvalidRequest(f"Nothing was booked: {said}.", param="id") from None
         asked = {"top_up_usd": format_usd(amount), "payment": id}
         await self._record_budget(row, asked)
         return {**row, **money(await self._desk.ledger.balances(row["id"]))}

@@ -301,6 +301,20 @@ async def test_prepaid_credit_is_booked_once_for_each_payment(administration, de
         await administration.budgets.top_up("acme", "7", "payment-3")
 
 
+async def test_a_payment_that_is_not_booked_is_refused_by_names_and_in_usd(administration):
+    for name in ("acme", "other"):
+        await administration.keys.create(KeyRequest(organisation=name))
+    await administration.budgets.top_up("acme", "100", "p1")
+    with pytest.raises(InvalidRequest, match=r"booked before, as 100.00 USD for 'acme'"):
+        await administration.budgets.top_up("other", "100", "p1")
+    with pytest.raises(InvalidRequest, match=r"a top-up of 0.00 USD is not above 0 and at most"):
+        await administration.budgets.top_up("acme", "0", "p2")
+    with pytest.raises(
+        InvalidRequest, match=r"a cap of 9223372136\.\d+ USD is not between 0.00 and"
+    ):
+        await administration.budgets.top_up("acme", "9223372036", "p3")
+
+
 async def test_budgets_are_a_months_and_listed_with_what_was_spent(administration, desk):
     key = await administration.keys.create(KeyRequest(organisation="acme", project="web"))
     await administration.keys.create(KeyRequest(organisation="other"))
