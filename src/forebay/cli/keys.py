@@ -40,6 +40,28 @@ _MaxOutputTokens = Annotated[
 ]
 
 
+_Name = Annotated[
+    str | None, typer.Option(metavar="NAME", help="What people call it; none unless given.")
+]
+_Home = Annotated[str, typer.Option(metavar="NAME", help="Made if it is not there.")]
+_Plan = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Plan of an organisation that is made now, standard unless given. Those of a file "
+        "need --config while no server runs.",
+    ),
+]
+_MonthlyBudget = Annotated[
+    str | None,
+    typer.Option(
+        metavar="USD",
+        help="Most it may spend a month, such as 5.00, or none; the plan's unless given.",
+        show_default=False,
+    ),
+]
+
+
 def build() -> typer.Typer:
     """The group."""
     group = typer.Typer(
@@ -56,32 +78,11 @@ def build() -> typer.Typer:
 
 
 def create(
-    name: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="What people call it; none unless given."),
-    ] = None,
-    organisation: Annotated[
-        str, typer.Option(metavar="NAME", help="Made if it is not there.")
-    ] = "default",
-    project: Annotated[
-        str, typer.Option(metavar="NAME", help="Made if it is not there.")
-    ] = "default",
-    plan: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Plan of an organisation that is made now, standard unless given. Those of a file "
-            "need --config while no server runs.",
-        ),
-    ] = None,
-    monthly_budget: Annotated[
-        str | None,
-        typer.Option(
-            metavar="USD",
-            help="Most it may spend a month, such as 5.00, or none; the plan's unless given.",
-            show_default=False,
-        ),
-    ] = None,
+    name: _Name = None,
+    organisation: _Home = "default",
+    project: _Home = "default",
+    plan: _Plan = None,
+    monthly_budget: _MonthlyBudget = None,
     max_open_calls: _MaxOpenCalls = None,
     requests_per_minute: _RequestsPerMinute = None,
     tokens_per_minute: _TokensPerMinute = None,

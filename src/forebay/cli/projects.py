@@ -1,4 +1,4 @@
-"""`forebay projects list | limit | archive`: what a project may use, while the server runs or not.
+"""`forebay projects list | limit | plan | archive`: what a project may use, while the server runs or not.
 
 Not here: their budgets (`forebay budgets`), their keys (`forebay keys`, which also makes projects).
 """
@@ -33,6 +33,7 @@ def build() -> typer.Typer:
     )
     group.command("list")(list_projects)
     group.command("limit")(limit)
+    group.command("plan")(plan)
     group.command("archive")(archive)
     return group
 
@@ -85,6 +86,28 @@ def limit(
         print_json(row)
     else:
         print_table(_HEADINGS, [cells(row)])
+
+
+def plan(
+    organisation: Annotated[str, typer.Argument(metavar="ORGANISATION", help="Whose plan it is.")],
+    name: Annotated[str, typer.Argument(metavar="PLAN", help="One of the configuration.")],
+    data_dir: DataDir = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give an organisation another plan.
+
+    It holds for the next call; running calls finish. Limits of keys and projects stay as they are,
+    and those above the plan's are without effect. While no server runs, the plans of a file are
+    known with --config only.
+    """
+    settings = desk.load(config, data_dir=data_dir)
+    args = {"organisation": organisation, "plan": name}
+    row = desk.run(settings, desk.ask(settings, "projects.plan", args))
+    if as_json:
+        print_json(row)
+    else:
+        print(f"{row['organisation']} has the plan {row['plan']}")
 
 
 def archive(

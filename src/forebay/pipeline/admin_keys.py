@@ -221,8 +221,8 @@ class Keys(Section):
         has = plans.get(request.organisation)
         if has is not None and request.plan not in (None, has):
             raise InvalidRequest(
-                f"{request.organisation!r} has the plan {has!r}, not {request.plan!r}: a plan is "
-                "chosen when the organisation is made.",
+                f"{request.organisation!r} has the plan {has!r}, not {request.plan!r}. "
+                "`forebay projects plan` gives it another one.",
                 param="plan",
             )
         plan = STANDARD.name if request.plan is None else request.plan

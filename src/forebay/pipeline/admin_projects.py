@@ -12,7 +12,7 @@ from typing import Any
 from forebay.core.errors import InvalidRequest, NotFound
 from forebay.core.principal import RateLimits
 from forebay.pipeline.admin_keys import DAY_SECONDS, KeyRequest, Keys
-from forebay.pipeline.admin_names import project_of
+from forebay.pipeline.admin_names import organisation_of, project_of
 from forebay.pipeline.desk import Section, budgeted
 from forebay.tenancy import ProjectInfo, ServiceAccount, require_name
 
@@ -61,6 +61,16 @@ class Projects(Section):
         asked = {"model": named, **limits}
         await self._record("rate_limit.updated", named or project_id, home, changes_requested=asked)
         return {**_described(home), **asdict(wanted), "model": named}
+
+    async def set_plan(self, organisation: str, plan: str) -> dict[str, Any]:
+        """Give an organisation another plan, which holds for its next call."""
+        home = organisation_of(await self._projects(), organisation)[0]
+        scope = home.scopes.organisation_id
+        most = (await self._desk.directory.set_plan(organisation, plan)).concurrent_calls
+        await self._desk.books.open_account(budgeted(scope, most))
+        await self._desk.books.set_max_open_holds(scope, most)
+        await self._record("organization.updated", scope, scope, changes_requested={"plan": plan})
+        return {"id": scope, "organisation": organisation, "plan": plan}
 
     async def archive_named(self, organisation: str, project: str) -> dict[str, Any]:
         """`archive` for people, who know names."""

@@ -11,7 +11,8 @@ Invariants
 - A key that fails its checksum is refused without touching the store.
 - Missing, malformed, unknown, expired and revoked keys get the same error.
 - An API key (`fbk_live_…`) is never taken for an admin key (`fba_live_…`), nor the other way round.
-- No key and no project has a limit above its organisation's plan.
+- No key and no project is given a limit above its organisation's plan; one that a change of plan
+  leaves above it is without effect, because all limits hold at once.
 - What a verb changed holds for the next call that is authenticated.
 - L14 What is read for organisation A never belongs to B.
 
@@ -220,6 +221,11 @@ class Directory(ABC):
 
     An id that is not known is a KeyError.
     """
+
+    @abstractmethod
+    async def set_plan(self, organisation: str, plan: str) -> Plan:
+        """Give the organisation of this name another plan. Raises InvalidRequest if there is no
+        such organisation, or no such plan."""
 
     @abstractmethod
     async def rename_project(self, project_id: str, name: str) -> ProjectInfo:

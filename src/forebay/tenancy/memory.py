@@ -161,6 +161,15 @@ class MemoryTenancy(Tenancy, Directory):
     async def projects(self) -> list[ProjectInfo]:
         return list(self._projects.values())
 
+    async def set_plan(self, organisation: str, plan: str) -> Plan:
+        found = find_plan(self._plans, plan)
+        if organisation not in self._organisations:
+            raise no_organisation(organisation)
+        self._organisations[organisation].plan = plan
+        for project_id in self._organisations[organisation].projects.values():
+            self._projects[project_id] = replace(self._projects[project_id], plan=plan)
+        return found
+
     async def rename_project(self, project_id: str, name: str) -> ProjectInfo:
         require_name(name, param="name")
         info = self._projects[project_id]

@@ -207,33 +207,14 @@ async def test_a_body_that_is_none_is_a_400(gateway, ours, operation, raw):
     assert answer.status == 400
 
 
-# -- what is wrong is said
+# -- what is wrong is said (test_admin_read.py has every way)
 
 
 @pytest.mark.parametrize(
     ("path", "body", "code", "param", "words"),
     [
-        ("projects", {}, "missing_required_parameter", "name", "name"),
-        ("projects", {"name": 5}, "invalid_type", "name", "expected a string, but got an integer (5)"),
-        ("projects", {"name": ""}, "string_below_min_length", "name", "is an empty string"),
         ("projects", {"name": " x "}, "invalid_value", "name", "without spaces at the ends"),
-        ("projects", {"name": "x" * 101}, "string_above_max_length", "name", "limit is 100"),
-        ("projects", {"name": "x", "geography": "eu"}, "unknown_parameter", "geography", "name"),
         ("projects", {"name": "default"}, "invalid_value", "name", "has a project 'default'"),
-        ("spend_limit", {"threshold_amount": 5, "currency": "EUR", "interval": "month"},
-         "invalid_value", "currency", "must be one of: USD"),
-        ("spend_limit", {"threshold_amount": -1, "currency": "USD", "interval": "month"},
-         "integer_below_min_value", "threshold_amount", "is -1, but must be between 0 and"),
-        ("spend_alerts", {**BODIES["AlertBody"], "webhook_url": "mailto:x"},
-         "invalid_value", "webhook_url", "is \"mailto:x\", but must be an address"),
-        ("spend_alerts", {**BODIES["AlertBody"], "notification_channel": {"recipients": ["x"] * 101}},
-         "array_above_max_length", "notification_channel.recipients", "the limit is 100"),
-        ("spend_alerts", {**BODIES["AlertBody"], "notification_channel": 3},
-         "invalid_type", "notification_channel", "expected an object"),
-        ("spend_alerts", {**BODIES["AlertBody"], "notification_channel": {"type": "fax"}},
-         "invalid_value", "notification_channel.type", "must be one of: email"),
-        ("spend_alerts", {**BODIES["AlertBody"], "notification_channel": {"colour": 1}},
-         "unknown_parameter", "notification_channel.colour", "colour"),
         ("admin_api_keys", {"name": "x", "expires_in_seconds": 0},
          "integer_below_min_value", "expires_in_seconds", "is 0, but must be between 1 and"),
     ],
@@ -246,42 +227,18 @@ async def test_a_wrong_body_is_explained(ours, path, body, code, param, words):
 
 
 @pytest.mark.parametrize(
-    ("query", "param", "words"),
+    ("query", "param"),
     [
-        ("projects?limit=0", "limit", "is 0, but must be between 1 and 100"),
-        ("projects?limit=101", "limit", "is 101, but"),
-        ("projects?limit=many", "limit", "expected an integer"),
-        ("projects?limit=1&limit=2", "limit", "twice"),
-        ("projects?after=nothing", "after", "Begin without"),
-        ("projects?before=nothing", "before", "Begin without"),
-        ("projects?name=%ff", "query", "UTF-8"),
-        ("usage/completions", "start_time", "Missing required"),
-        (
-            "usage/completions?start_time=0&bucket_width=1w",
-            "bucket_width",
-            "must be one of: 1d, 1h, 1m",
-        ),
-        ("usage/completions?start_time=0&bucket_width=1d&limit=32", "limit", "at most 31"),
-        (
-            "usage/completions?start_time=0&group_by[]=user_id",
-            "group_by[0]",
-            "must be one of: api_key_id,",
-        ),
-        ("usage/completions?start_time=0&page=page_x", "page", "page"),
-        ("usage/completions?start_time=0&page=7", "page", "page"),
-        ("costs?start_time=0&bucket_width=1h", "bucket_width", "must be one of: 1d"),
-        (
-            "audit_logs?event_types[]=login.failed",
-            "event_types[0]",
-            "must be one of: api_key.created",
-        ),
-        ("audit_logs?effective_at[gt]=-1", "effective_at[gt]", "is -1, but must be between 0"),
+        ("projects?limit=101", "limit"),
+        ("projects?after=nothing", "after"),
+        ("projects?before=nothing", "before"),
+        ("usage/completions?start_time=0&bucket_width=1d&limit=32", "limit"),
+        ("usage/completions?start_time=0&page=page_x", "page"),
     ],
 )
-async def test_a_wrong_query_is_explained(ours, query, param, words):
+async def test_a_wrong_query_is_explained(ours, query, param):
     answer = await ours.ask("GET", f"/v1/organization/{query}")
     assert (answer.status, answer.error["param"]) == (400, param)
-    assert words in answer.error["message"]
 
 
 async def test_methods_that_a_path_does_not_take_are_said(ours):
@@ -360,14 +317,6 @@ async def test_a_spend_alert_says_whether_it_is_enabled_and_rounds_up_to_cents(g
     assert shown["enabled"] is True
     await gateway.services.administration.named_alerts.add("ours", "0.001", shown["webhook_url"])
     assert [row["threshold_amount"] for row in (await ours.get(alerts))["data"]] == [100, 1]
-
-
-async def test_a_body_that_is_no_object_is_refused_with_an_example_of_this_api(gateway, ours):
-    headers = {"authorization": f"Bearer {ours.secret}"}
-    answer = await gateway.request(
-        "POST", "/v1/organization/projects", body=b"[]", headers=headers, admin=True
-    )
-    assert '{"name": …}' in answer.error["message"]
 
 
 async def test_a_spend_limit_is_in_cents_a_month_and_can_be_lifted(gateway, ours):

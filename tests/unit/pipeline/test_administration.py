@@ -166,6 +166,18 @@ async def test_another_plan_than_that_of_the_organisation_is_refused(administrat
     assert [row["plan"] for row in await administration.projects.list_limits()] == ["small"]
 
 
+async def test_an_organisation_gets_another_plan_with_its_open_calls(administration, desk):
+    made = await administration.keys.create(KeyRequest(organisation="acme", plan="small"))
+    scope = (await scopes_of(desk, made["id"])).organisation_id
+    for plan, most in (("standard", None), ("small", 3)):
+        await administration.projects.set_plan("acme", plan)
+        assert (await desk.ledger.balances(scope)).account.max_open_holds == most
+    [newest, _] = await desk.journal.changes(ChangeQuery(scope, types=("organization.updated",)))
+    assert newest.details == {"changes_requested": {"plan": "small"}}
+    with pytest.raises(InvalidRequest, match="no plan 'large'; there are: small, standard"):
+        await administration.projects.set_plan("acme", "large")
+
+
 async def test_a_plan_gives_new_keys_a_budget_and_bounds_their_open_calls(administration, desk):
     small = KeyRequest(organisation="acme", plan="small")
     key = await administration.keys.create(small)
