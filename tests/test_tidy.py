@@ -118,7 +118,6 @@ TESTED_ELSEWHERE = {
     "gateway/admin_openapi.py": "unit/gateway/test_openapi.py",
     "gateway/admin_operations.py": "unit/gateway/test_admin.py",
     "gateway/admin_projects.py": "unit/gateway/test_admin.py",
-    "gateway/admin_read.py": "unit/gateway/test_admin.py",
     "gateway/admin_schema.py": "unit/gateway/test_admin.py",
     "gateway/admin_spend.py": "unit/gateway/test_admin.py",
     "gateway/admin_usage.py": "unit/gateway/test_admin.py",

@@ -217,6 +217,10 @@ WRONG = [
         "Row 2 (req_2) has a price version that was never published.",
     ),
     (
+        "UPDATE resolution SET key_period = '2020-01-01' WHERE sequence = 2",
+        "Row 2 (req_2) began on 2027-01-15, but is stored with a period that this day is not in.",
+    ),
+    (
         "UPDATE hold SET amount_nanos = 999",
         "Hold req_9 reserves 0.000000999 USD; the most it can cost is 0.000001.",
     ),

@@ -5,9 +5,11 @@ Not here: the first budget of a key (`forebay keys create`), how budgets are kep
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from forebay.cli import desk
 from forebay.cli.options import AsJson, Config, DataDir
@@ -15,8 +17,18 @@ from forebay.cli.screen import print_json, print_table
 
 NONE = "none"
 _HEADINGS = (
-    "~organisation", "~project", ">budget USD", "a", ">spent USD", ">held USD", ">open calls",
+    "~organisation", "~project", ">budget USD", "period", ">spent USD", ">held USD", ">open calls",
 )  # fmt: skip
+
+
+class AmountCommand(TyperCommand):
+    """An amount below 0 is called that, not an option that there is not."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        for arg in args:
+            if re.match(r"-[.0-9]", arg):
+                raise typer.BadParameter(f"{arg} is below 0; an amount of USD is 0 or more.")
+        return super().parse_args(ctx, args)
 
 
 def build() -> typer.Typer:
@@ -26,8 +38,8 @@ def build() -> typer.Typer:
         no_args_is_help=True,
         rich_markup_mode=None,
     )
-    group.command("set")(set_budget)
-    group.command("top-up")(top_up)
+    group.command("set", cls=AmountCommand)(set_budget)
+    group.command("top-up", cls=AmountCommand)(top_up)
     group.command("list")(list_budgets)
     return group
 

@@ -15,16 +15,17 @@ from forebay.cli.options import AsJson, Config, DataDir, Wide
 from forebay.cli.screen import local_time, print_json, print_table
 
 _HEADINGS = (
-    "id", "~name", "key", "~organisation/project", "state", ">budget USD", "a", ">spent USD", ">open",
+    "id", "~name", "key", "~organisation/project", "state", ">budget USD", "period", ">spent USD", ">open",
 )  # fmt: skip
 _WIDE = (
-    "id", "name", "key", "organisation/project", "created", "state", ">budget USD", "a", ">spent USD",
+    "id", "name", "key", "organisation/project", "created", "state", ">budget USD", "period", ">spent USD",
     ">open calls", ">requests/minute",
     ">tokens/minute", ">batch input/day", ">most output", "models", "lanes",
 )  # fmt: skip
-_ADMIN_HEADINGS = ("id", "~name", "key", "~organisation", "created")
+_ADMIN_HEADINGS = ("id", "~name", "key", "~organisation", "created", "state")
 _SHOWN_OF_ID = 6
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_MOST_DAYS, _MOST_OVERLAP = 36_500, "30d"
 _TO_THE_MINUTE = len("2027-01-15 08:00")
 
 
@@ -36,6 +37,28 @@ _BatchInputTokensPerDay = Annotated[
 ]
 _MaxOutputTokens = Annotated[
     int | None, typer.Option(metavar="N", help="Output bound of each of its calls.")
+]
+
+
+_Name = Annotated[
+    str | None, typer.Option(metavar="NAME", help="What people call it; none unless given.")
+]
+_Home = Annotated[str, typer.Option(metavar="NAME", help="Made if it is not there.")]
+_Plan = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Plan of an organisation that is made now, standard unless given. Those of a file "
+        "need --config while no server runs.",
+    ),
+]
+_MonthlyBudget = Annotated[
+    str | None,
+    typer.Option(
+        metavar="USD",
+        help="Most it may spend a month, such as 5.00, or none; the plan's unless given.",
+        show_default=False,
+    ),
 ]
 
 
@@ -55,26 +78,11 @@ def build() -> typer.Typer:
 
 
 def create(
-    name: Annotated[
-        str, typer.Option(metavar="NAME", help="What people call it.", show_default=False)
-    ] = "",
-    organisation: Annotated[
-        str, typer.Option(metavar="NAME", help="Made if it is not there.")
-    ] = "default",
-    project: Annotated[
-        str, typer.Option(metavar="NAME", help="Made if it is not there.")
-    ] = "default",
-    plan: Annotated[
-        str, typer.Option(metavar="NAME", help="Plan of an organisation that is made now.")
-    ] = "standard",
-    monthly_budget: Annotated[
-        str | None,
-        typer.Option(
-            metavar="USD",
-            help="Most it may spend a month, such as 5.00, or none; the plan's unless given.",
-            show_default=False,
-        ),
-    ] = None,
+    name: _Name = None,
+    organisation: _Home = "default",
+    project: _Home = "default",
+    plan: _Plan = None,
+    monthly_budget: _MonthlyBudget = None,
     max_open_calls: _MaxOpenCalls = None,
     requests_per_minute: _RequestsPerMinute = None,
     tokens_per_minute: _TokensPerMinute = None,
@@ -102,9 +110,11 @@ def create(
     It is shown once and stored nowhere: keep it. Its limits may be lower than its plan's, never
     higher.
     """
+    if name is not None and not name.strip():
+        raise typer.BadParameter("it is empty; leave out --name for a key without one.")
     settings = desk.load(config, data_dir=data_dir)
     request = {
-        "name": name,
+        "name": name or "",
         "organisation": organisation,
         "project": project,
         "plan": plan,
@@ -149,7 +159,12 @@ def rotate(
         typer.Argument(metavar="KEY", help="Its id, the last 6 characters of that, or its name."),
     ],
     overlap: Annotated[
-        str, typer.Option(metavar="TIME", help="How long the old one works on: 24h, 30m, 0.")
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="How long the old one works on: 90s, 30m, 24h, 7d (seconds without a unit), at "
+            "most 30d; 0 stops it at once.",
+        ),
     ] = "24h",
     data_dir: DataDir = None,
     config: Config = None,
@@ -157,17 +172,22 @@ def rotate(
 ) -> None:
     """Give a key another secret.
 
-    It is shown once. The old one works on for the overlap, then it is refused. The key's id,
-    limits and budget stay.
+    It is shown once. The old one works on for the overlap, then it is refused. A key has two
+    secrets at most: one that was still in its overlap stops at once. The key's id, limits and
+    budget stay.
     """
+    seconds = duration_seconds(overlap)
+    if seconds > duration_seconds(_MOST_OVERLAP):
+        raise typer.BadParameter(f"an overlap of {overlap} is not between 0 and {_MOST_OVERLAP}.")
     settings = desk.load(config, data_dir=data_dir)
-    args = {"key_id": key, "overlap_seconds": duration_seconds(overlap)}
+    args = {"key_id": key, "overlap_seconds": seconds}
     made = desk.run(settings, desk.ask(settings, "keys.rotate", args))
     if as_json:
         print_json(made)
         return
     until = local_time(made["old_works_until"])
-    print(f"{made['id']}; the old key works until {until}; the new one, shown once:")
+    older = "; an even older one has stopped now" if made["older_secret_stopped"] else ""
+    print(f"{made['id']}; the old key works until {until}{older}; the new one, shown once:")
     print(made["key"], flush=True)
 
 
@@ -193,8 +213,8 @@ def create_admin(
 
     It administers one organisation and serves no calls. It is shown once and stored nowhere.
     """
+    seconds = None if expires_in_days is None else _seconds_of_days(expires_in_days)
     settings = desk.load(config, data_dir=data_dir)
-    seconds = None if expires_in_days is None else round(expires_in_days * _SECONDS["d"])
     args = {"organisation": organisation, "name": name, "expires_in_seconds": seconds}
     made = desk.run(settings, desk.ask(settings, "keys.create_admin", args))
     if as_json:
@@ -205,13 +225,16 @@ def create_admin(
 
 
 def list_admin(data_dir: DataDir = None, config: Config = None, as_json: AsJson = False) -> None:
-    """All admin keys."""
+    """All admin keys, and until when they work."""
+    from forebay.system import SystemClock
+
     settings = desk.load(config, data_dir=data_dir)
     rows = desk.run(settings, desk.ask(settings, "keys.list_admin"))
     if as_json:
         print_json(rows)
     else:
-        print_table(_ADMIN_HEADINGS, map(_admin_cells, rows))
+        now = SystemClock().now()
+        print_table(_ADMIN_HEADINGS, (_admin_cells(row, now) for row in rows))
 
 
 def revoke_admin(
@@ -265,9 +288,15 @@ def cells(row: dict[str, Any], now: float) -> list[object]:
     ]
 
 
-def _admin_cells(row: dict[str, Any]) -> list[object]:
-    created = local_time(row["created_at"])
-    return [row["id"], row["name"], row["redacted"], row["organisation"], created]
+def _admin_cells(row: dict[str, Any], now: float) -> list[object]:
+    created, works = local_time(row["created_at"]), state({**row, "revoked_at": None}, now)
+    return [row["id"], row["name"], row["redacted"], row["organisation"], created, works]
+
+
+def _seconds_of_days(days: float) -> int:
+    if not 0 < days <= _MOST_DAYS:
+        raise typer.BadParameter(f"{days:g} days are not above 0 and at most {_MOST_DAYS} days.")
+    return max(1, round(days * _SECONDS["d"]))
 
 
 def wide_cells(row: dict[str, Any], now: float) -> list[object]:
@@ -296,6 +325,8 @@ def state(row: dict[str, Any], now: float) -> str:
     """Whether the key works, and since or until when."""
     if row["revoked_at"] is not None:
         return f"revoked {local_time(row['revoked_at'])[:_TO_THE_MINUTE]}"
+    if (archived := row.get("project_archived_at")) is not None:
+        return f"archived {local_time(archived)[:_TO_THE_MINUTE]}"
     if row["expires_at"] is None:
         return "live"
     word = "until" if row["expires_at"] > now else "expired"

@@ -1,4 +1,4 @@
-"""`forebay projects list | limit | archive`: what a project may use, while the server runs or not.
+"""`forebay projects list | limit | plan | archive`: what a project may use, while the server runs or not.
 
 Not here: their budgets (`forebay budgets`), their keys (`forebay keys`, which also makes projects).
 """
@@ -15,7 +15,7 @@ from forebay.cli.screen import local_time, print_json, print_table
 
 NONE = "none"
 _HEADINGS = (
-    "~organisation", "~project", "model", "state", ">requests/minute", ">tokens/minute",
+    "~organisation", "~plan", "~project", "model", "state", ">requests/minute", ">tokens/minute",
     ">batch input/day",
 )  # fmt: skip
 _RATES = ("requests_per_minute", "tokens_per_minute", "batch_input_tokens_per_day")
@@ -33,12 +33,13 @@ def build() -> typer.Typer:
     )
     group.command("list")(list_projects)
     group.command("limit")(limit)
+    group.command("plan")(plan)
     group.command("archive")(archive)
     return group
 
 
 def list_projects(data_dir: DataDir = None, config: Config = None, as_json: AsJson = False) -> None:
-    """All projects, with the limits that they have."""
+    """All projects, with their plan and their own limits."""
     settings = desk.load(config, data_dir=data_dir)
     rows = desk.run(settings, desk.ask(settings, "projects.list"))
     if as_json:
@@ -87,6 +88,28 @@ def limit(
         print_table(_HEADINGS, [cells(row)])
 
 
+def plan(
+    organisation: Annotated[str, typer.Argument(metavar="ORGANISATION", help="Whose plan it is.")],
+    name: Annotated[str, typer.Argument(metavar="PLAN", help="One of the configuration.")],
+    data_dir: DataDir = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give an organisation another plan.
+
+    It holds for the next call; running calls finish. Limits of keys and projects stay as they are,
+    and those above the plan's are without effect. While no server runs, the plans of a file are
+    known with --config only.
+    """
+    settings = desk.load(config, data_dir=data_dir)
+    args = {"organisation": organisation, "plan": name}
+    row = desk.run(settings, desk.ask(settings, "projects.plan", args))
+    if as_json:
+        print_json(row)
+    else:
+        print(f"{row['organisation']} has the plan {row['plan']}")
+
+
 def archive(
     organisation: _Organisation,
     project: _Project,
@@ -121,4 +144,11 @@ def cells(row: dict[str, Any]) -> list[object]:
     archived = row["archived_at"]
     state = "active" if archived is None else f"archived {local_time(archived)}"
     rates = [NONE if row[name] is None else row[name] for name in _RATES]
-    return [row["organisation"], row["project"], row["model"] or "(all)", state, *rates]
+    return [
+        row["organisation"],
+        row["plan"],
+        row["project"],
+        row["model"] or "(all)",
+        state,
+        *rates,
+    ]

@@ -94,6 +94,8 @@ def usage(
 
     The newest calls, or sums by key, project, organisation, model or day (UTC).
     """
+    if since is not None and until is not None and since > until:
+        raise typer.BadParameter("--since is after --until: there is no day from one to the other.")
     settings = desk.load(config, data_dir=data_dir)
     args: dict[str, Any] = {
         "since": since,

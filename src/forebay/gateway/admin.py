@@ -16,7 +16,7 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from forebay.gateway.admin_read import read_object, read_query
+from forebay.gateway.admin_read import names, read_object, read_query
 from forebay.gateway.admin_schema import Body
 from forebay.gateway.auth import bearer
 from forebay.gateway.body import ClientGone, decode_object, read_body
@@ -86,7 +86,8 @@ class Endpoint:
         raw = await read_body(scope, receive, self._settings)
         if not raw.strip() and operation.body is Body:
             return Body()
-        return read_object(decode_object(raw), operation.body)
+        example = f'{{"{next(iter(names(operation.body)), "name")}": …}}'
+        return read_object(decode_object(raw, example), operation.body)
 
 
 def seconds(at: float | None) -> int | None:

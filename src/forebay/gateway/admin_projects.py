@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from forebay.core.errors import NotFound
+from forebay.core.errors import InvalidRequest, NotFound
 from forebay.gateway.admin import Asked, Operation, seconds
 from forebay.gateway.admin_pages import page
 from forebay.gateway.admin_schema import (
@@ -46,6 +46,11 @@ _RATE = _RATES + "/{rate_limit_id:path}"
 _ACCOUNTS = _PROJECT + "/service_accounts"
 _ACCOUNT = _ACCOUNTS + "/{service_account_id}"
 _RATE_PREFIX = "rl-"
+_RATE_FIELDS = {
+    "requests_per_minute": "max_requests_per_1_minute",
+    "tokens_per_minute": "max_tokens_per_1_minute",
+    "batch_input_tokens_per_day": "batch_1_day_max_input_tokens",
+}
 
 
 async def list_projects(asked: Asked) -> Page[WireProject]:
@@ -105,14 +110,19 @@ async def update_rate(asked: Asked) -> WireRate:
     if not id_.startswith(_RATE_PREFIX):
         await projects.one(asked.path["project_id"])
         raise NotFound("There is no such rate limit.")
-    changes = {
-        "requests_per_minute": body.max_requests_per_1_minute,
-        "tokens_per_minute": body.max_tokens_per_1_minute,
-        "batch_input_tokens_per_day": body.batch_1_day_max_input_tokens,
+    wanted = {
+        name: None if value == MAX_RATE else value
+        for name, sent in _RATE_FIELDS.items()
+        if (value := getattr(body, sent)) is not None
     }
-    wanted = {name: value for name, value in changes.items() if value is not None}
     model = id_.removeprefix(_RATE_PREFIX)
-    return _rate(await projects.limit(asked.path["project_id"], model, **wanted))
+    try:
+        return _rate(await projects.limit(asked.path["project_id"], model, **wanted))
+    except InvalidRequest as fault:
+        if (sent := _RATE_FIELDS.get(fault.param or "")) is None:
+            raise
+        said = fault.message.replace(str(fault.param), sent, 1)
+        raise InvalidRequest(said, param=sent, code="integer_above_max_value") from None
 
 
 async def list_accounts(asked: Asked) -> Page[WireAccount]:

@@ -14,17 +14,27 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
+from msgspec import inspect
 
 from forebay.core.errors import InvalidRequest
-from forebay.gateway.read import missing, seen
+from forebay.gateway.read import missing, out_of_range, seen, text, wrong_type
 
 T = TypeVar("T")
 
 MAX_PARAMETERS = 1_000
+MAX_INT = 2**63 - 1
 _PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*)`$")
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`")
 _MISSING = re.compile(r"Object missing required field `(.*?)`")
+_KINDS: dict[type[Any], str] = {
+    inspect.BoolType: "true or false",
+    inspect.IntType: "an integer",
+    inspect.ListType: "an array",
+    inspect.LiteralType: "a string",
+    inspect.StrType: "a string",
+    inspect.StructType: "an object",
+}
 
 
 def read_object(value: Mapping[str, Any], kind: type[T]) -> T:
@@ -48,14 +58,14 @@ def read_query(query: bytes, kind: type[T]) -> T:
         ) from None
     lists = _lists(kind)
     value: dict[str, Any] = {}
-    for name, text in pairs:
+    for name, said in pairs:
         plain = name.removesuffix("[]")
         if plain in lists:
-            value.setdefault(plain, []).append(text)
+            value.setdefault(plain, []).append(said)
         elif name in value:
             raise InvalidRequest(f"{name!r:.60} is there twice: send it once.", param=name[:60])
         else:
-            value[name] = text
+            value[name] = said
     return _converted(value, kind, strict=False)
 
 
@@ -63,9 +73,9 @@ def _lists(kind: type[Any]) -> frozenset[str]:
     """Those of its fields that take several values."""
     found = []
     for field in msgspec.structs.fields(kind):
-        info = msgspec.inspect.type_info(field.type)
-        kinds = info.types if isinstance(info, msgspec.inspect.UnionType) else (info,)
-        if any(isinstance(each, msgspec.inspect.ListType) for each in kinds):
+        info = inspect.type_info(field.type)
+        kinds = info.types if isinstance(info, inspect.UnionType) else (info,)
+        if any(isinstance(each, inspect.ListType) for each in kinds):
             found.append(field.encode_name)
     return frozenset(found)
 
@@ -93,13 +103,7 @@ def _refusal(fault: str, value: Mapping[str, Any], kind: type[Any]) -> InvalidRe
         )
     if absent := _MISSING.match(said):
         return missing(f"{inside}{absent[1]}", "This endpoint cannot do without it.")
-    code = "invalid_type" if re.match(r"Expected `[^`]*`, got", said) else "invalid_value"
-    shown = _at(value, place)
-    return InvalidRequest(
-        f"Invalid value for {place or 'the body'}: {said.lower()}; it is {shown}.",
-        param=place or None,
-        code=code,
-    )
+    return _refused(place, *_at(value, kind, place))
 
 
 def names(kind: type[Any]) -> list[str]:
@@ -107,11 +111,51 @@ def names(kind: type[Any]) -> list[str]:
     return [field.encode_name for field in msgspec.structs.fields(kind)]
 
 
-def _at(value: Any, place: str) -> str:
-    """The value at a place such as `channel.recipients[0]`, as far as it can be followed."""
-    for name, index in _STEP.findall(place):
-        if name and isinstance(value, Mapping) and name in value:
+def _at(value: Any, kind: type[Any], place: str) -> tuple[Any, Any]:
+    """The value at a place such as `channel.recipients[0]`, and what it should have been."""
+    wanted: Any = inspect.type_info(kind)
+    # A name of ours may have brackets: `effective_at[gt]`.
+    steps = [(place, "")] if place in names(kind) else _STEP.findall(place)
+    for name, index in steps:
+        if name:
             value = value[name]
-        elif index and isinstance(value, list) and int(index) < len(value):
-            value = value[int(index)]
-    return seen(value)
+            wanted = next(field.type for field in wanted.fields if field.encode_name == name)
+        else:
+            value, wanted = value[int(index)], wanted.item_type
+        if isinstance(wanted, inspect.UnionType):
+            wanted = next(e for e in wanted.types if not isinstance(e, inspect.NoneType))
+    return value, wanted
+
+
+def _refused(place: str, value: Any, wanted: Any) -> InvalidRequest:
+    """Why this value is none of those wanted. In a query every value is a string."""
+    extra: Mapping[str, Any] = {}
+    if isinstance(wanted, inspect.Metadata):
+        wanted, extra = wanted.type, wanted.extra or {}
+    match wanted:
+        case inspect.LiteralType() if isinstance(value, str):
+            allowed = ", ".join(map(str, wanted.values))
+            return InvalidRequest(
+                f"{place} is {seen(value)}, but must be one of: {allowed}.", param=place
+            )
+        case inspect.IntType() if _is_integer(value):
+            return out_of_range(place, int(value), wanted.ge or 0, wanted.le or MAX_INT, "integer")
+        case inspect.StrType() if isinstance(value, str):
+            low, high = wanted.min_length or 0, wanted.max_length
+            text(value, place, low=low, high=high)
+            return InvalidRequest(
+                f"{place} is {seen(value)}, but must be {extra['form']}.", param=place
+            )
+        case inspect.ListType() if isinstance(value, list):
+            return InvalidRequest(
+                f"{place} has {len(value)} elements; the limit is {wanted.max_length}.",
+                param=place,
+                code="array_above_max_length",
+            )
+    return wrong_type(place, _KINDS[type(wanted)], value)
+
+
+def _is_integer(value: Any) -> bool:
+    if isinstance(value, str):
+        return re.fullmatch(r"-?[0-9]{1,20}", value) is not None
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -28,6 +28,14 @@ Rate = Annotated[int, Meta(ge=1, le=MAX_RATE)]
 Lifetime = Annotated[int, Meta(ge=1, le=MAX_SECONDS)]
 Cents = Annotated[int, Meta(ge=0, le=MAX_CENTS)]
 Order = Literal["asc", "desc"]
+WebhookUrl = Annotated[
+    str,
+    Meta(
+        max_length=2_000,
+        pattern=r"^https?://[^\s/?#@]+([/?#]\S*)?$",
+        extra={"form": "an address that begins with http:// or https://, without a user's name"},
+    ),
+]
 
 
 class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -136,7 +144,7 @@ class RateListing(Listing, frozen=True):
 
 
 class RateBody(Body, frozen=True):
-    """What to change. None: as before."""
+    """What to change. None: as before; 2147483647: no limit of its own."""
 
     max_requests_per_1_minute: Rate | None = None
     max_tokens_per_1_minute: Rate | None = None
@@ -306,7 +314,7 @@ class AlertBody(Body, frozen=True):
     threshold_amount: Annotated[int, Meta(ge=1, le=MAX_CENTS)]
     currency: Literal["USD"]
     interval: Literal["month"]
-    webhook_url: Annotated[str, Meta(max_length=2_000, pattern=r"^https?://[^\s/?#@]+([/?#]\S*)?$")]
+    webhook_url: WebhookUrl
     notification_channel: Channel = Channel()
 
 
@@ -317,10 +325,12 @@ class AlertListing(Listing, frozen=True):
 
 
 class WireAlert(msgspec.Struct, frozen=True):
-    """A spend alert."""
+    """A spend alert; `threshold_amount` is in cents, rounded up. `enabled` is false once its
+    receiver has answered 410: change the alert, and it is told again."""
 
     id: str
     threshold_amount: int
+    enabled: bool
     webhook_url: str
     notification_channel: Channel
     object: Literal["organization.spend_alert", "project.spend_alert"]

@@ -125,7 +125,8 @@ def _request(body: AlertBody) -> AlertRequest:
 def _alert(alert: SpendAlert) -> WireAlert:
     return WireAlert(
         id=alert.id,
-        threshold_amount=alert.threshold_nanos // NANOS_PER_CENT,
+        threshold_amount=-(-alert.threshold_nanos // NANOS_PER_CENT),
+        enabled=alert.enabled,
         webhook_url=alert.webhook_url,
         notification_channel=Channel(
             recipients=list(alert.recipients), subject_prefix=alert.subject_prefix

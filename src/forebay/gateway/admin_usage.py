@@ -142,6 +142,7 @@ async def usage(asked: Asked) -> UsagePage:
             f"limit is {query.limit}, but at most {most} buckets of {query.bucket_width} can be "
             "asked for at once.",
             param="limit",
+            code="integer_above_max_value",
         )
     width = _WIDTHS[query.bucket_width]
     starts, next_page = _starts(asked, width, query.limit or default)

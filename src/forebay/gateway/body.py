@@ -151,7 +151,10 @@ def _too_large(size: int, limit: int) -> RequestTooLarge:
     )
 
 
-def decode_object(body: bytes) -> dict[str, Any]:
+CHAT_EXAMPLE = '{"model": …, "messages": […]}'
+
+
+def decode_object(body: bytes, example: str = CHAT_EXAMPLE) -> dict[str, Any]:
     """The JSON object that the body is. Raises InvalidRequest saying what it is instead.
 
     A byte order mark before it is ignored, as RFC 8259 allows: some editors write one.
@@ -171,8 +174,7 @@ def decode_object(body: bytes) -> dict[str, Any]:
         raise _undecodable(body, str(fault)) from None
     if not isinstance(value, dict):
         raise InvalidRequest(
-            "The request body is valid JSON but not an object. Send an object such as "
-            '{"model": …, "messages": […]}.',
+            f"The request body is valid JSON but not an object. Send an object such as {example}.",
             code="invalid_type",
         )
     for _ in range(MAX_DEPTH):

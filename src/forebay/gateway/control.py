@@ -228,6 +228,7 @@ def verbs(administration: Administration) -> dict[str, Callable[[dict[str, Any]]
         "alerts.test": alerts.test,
         "projects.list": administration.projects.list_limits,
         "projects.limit": administration.projects.set_limits,
+        "projects.plan": administration.projects.set_plan,
         "projects.archive": administration.projects.archive_named,
         "usage": reports.usage,
         "usage.totals": reports.usage_totals,

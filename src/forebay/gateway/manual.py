@@ -77,9 +77,9 @@ REMEDIES = {
         "`gateway.max_body_bytes`); it also holds for what a compressed body inflates to."
     ),
     "insufficient_quota": (
-        "Do not retry: waiting does not help until the budget's month ends. Ask for fewer output "
-        "tokens (`max_completion_tokens`), which lowers what the call can cost at most, or have "
-        "the budget raised (`forebay budgets set`)."
+        "Do not retry: waiting does not help until the budget's period ends (a total's never "
+        "does). Ask for fewer output tokens (`max_completion_tokens`), which lowers what the call "
+        "can cost at most, or have the budget raised (`forebay budgets set`)."
     ),
     "rate_limit_exceeded": (
         "Wait as long as `retry-after` says (OpenAI's SDKs do it themselves), and have fewer "

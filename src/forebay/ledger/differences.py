@@ -69,6 +69,11 @@ def of_row(
     return None
 
 
+def of_periods(name: str, day: str) -> str:
+    """A resolution that is stored with a period that its day is not in."""
+    return f"{name} began on {day}, but is stored with a period that this day is not in."
+
+
 def of_hold(held: Held) -> str | None:
     """An open hold against its stored price version (L11)."""
     due = hold_nanos(held.price, held.input_tokens, held.ceiling_tokens, held.choices)

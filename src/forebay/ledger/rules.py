@@ -128,7 +128,9 @@ def check_account(account: Account) -> None:
 def check_cap(cap_nanos: int | None) -> None:
     """Raise ValueError for a cap that cannot be stored."""
     if cap_nanos is not None and not 0 <= cap_nanos <= MAX_NANOS:
-        raise ValueError(f"a cap of {cap_nanos} nano-USD is not between 0 and 2^63-1")
+        raise ValueError(
+            f"a cap of {format_usd(cap_nanos)} USD is not between 0.00 and {format_usd(MAX_NANOS)} USD"
+        )
 
 
 def check_max_open(max_open_holds: int | None) -> None:
@@ -142,7 +144,10 @@ def check_top_up(amount_nanos: int, id: str) -> None:
     if not id:
         raise ValueError("a top-up needs an id, so that booking it twice adds it once")
     if not 1 <= amount_nanos <= MAX_NANOS:
-        raise ValueError(f"a top-up of {amount_nanos} nano-USD is not between 1 and 2^63-1")
+        raise ValueError(
+            f"a top-up of {format_usd(amount_nanos)} USD is not above 0 and at most "
+            f"{format_usd(MAX_NANOS)} USD"
+        )
 
 
 def check_same_top_up(id: str, known: tuple[str, int], asked: tuple[str, int]) -> None:

@@ -101,6 +101,8 @@ def _differences(store: apsw.Connection, balances: _Balances) -> Iterator[str | 
         usage = Usage(input_tokens, output_tokens, cached)
         stored = None if price[0] is None else price_of(tuple(price))
         yield differences.of_row(name, outcome, usage, amount, held, stored)
+    for sequence, call_id, day in store.execute(sqlite_sql.ODD_PERIODS):
+        yield differences.of_periods(differences.row_name(sequence, call_id), day)
     for columns in store.execute(sqlite_sql.ALL_HOLDS):
         price_columns = store.execute(sqlite_sql.PRICE, (columns[PRICE_VERSION],)).fetchall()
         if not price_columns:

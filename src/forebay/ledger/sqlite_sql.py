@@ -305,6 +305,14 @@ SELECT r.sequence, r.call_id, r.outcome, r.input_tokens, r.cached_input_tokens, 
  ORDER BY r.sequence
 """
 
+_PERIODS = f"('', substr({_DAY}, 1, 7), {_DAY})"
+ODD_PERIODS = f"""
+SELECT sequence, call_id, {_DAY} FROM resolution
+ WHERE organisation_period NOT IN {_PERIODS}
+    OR project_period NOT IN {_PERIODS} OR key_period NOT IN {_PERIODS}
+ ORDER BY sequence
+"""  # noqa: S608 - constants
+
 ALL_HOLDS = f"SELECT {HOLD_COLUMNS} FROM hold ORDER BY rowid"  # noqa: S608 - a constant
 
 # Every scope and period anew: the large table is read once.

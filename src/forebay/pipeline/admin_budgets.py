@@ -20,7 +20,7 @@ from forebay.pipeline.admin_names import (
     project_of,
 )
 from forebay.pipeline.desk import OPERATOR, Section, budgeted
-from forebay.tenancy import ProjectInfo
+from forebay.tenancy import ProjectInfo, require_open
 
 
 class Budgets(Section):
@@ -56,7 +56,10 @@ class Budgets(Section):
             try:
                 booked = await self._book(row["id"], amount, id)
             except ValueError as fault:
-                raise InvalidRequest(f"Nothing was booked: {fault}.", param="id") from None
+                said = str(fault)
+                for info in await self._projects():
+                    said = said.replace(info.scopes.organisation_id, repr(info.organisation))
+                raise InvalidRequest(f"Nothing was booked: {said}.", param="id") from None
         if booked:
             asked = {"top_up_usd": format_usd(amount), "payment": id}
             await self._record_budget(row, asked)
@@ -150,6 +153,8 @@ class Budgets(Section):
         return True
 
     async def _cap(self, row: dict[str, Any], cap: int | None, period: Period | None) -> None:
+        if row["project"] is not None:
+            require_open(project_of(await self._projects(), row["organisation"], row["project"]))
         await self._desk.books.open_account(budgeted(row["id"]))  # as in _book
         await self._desk.books.set_cap(row["id"], cap, period)
         asked = {"budget_usd": None if cap is None else format_usd(cap)}

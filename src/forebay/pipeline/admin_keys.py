@@ -15,7 +15,16 @@ from forebay.core.money import format_usd
 from forebay.core.principal import Scopes
 from forebay.pipeline.admin_names import key_of, lane_of, nanos_of, organisation_of
 from forebay.pipeline.desk import Section, budgeted
-from forebay.tenancy import ADMIN_KEY, AdminKeyInfo, KeyInfo, KeySpec, Plan, make_key
+from forebay.tenancy import (
+    ADMIN_KEY,
+    STANDARD,
+    AdminKeyInfo,
+    KeyInfo,
+    KeySpec,
+    Plan,
+    make_key,
+    require_open,
+)
 
 DEFAULT = "default"
 DAY_SECONDS = 86_400
@@ -26,12 +35,13 @@ NO_BUDGET = "none"
 @dataclass(frozen=True, slots=True)
 class KeyRequest:
     """A key to create; None means no limit of its own, but for the budget: the plan's for new keys
-    ("none": none). A `project_id` is of a project that is there, whatever it is called by now."""
+    ("none": none). A plan is for an organisation that is made now (None: standard). A `project_id` is
+    of a project that is there, whatever it is called by now."""
 
     name: str = ""
     organisation: str = DEFAULT
     project: str = DEFAULT
-    plan: str = "standard"
+    plan: str | None = None
     monthly_budget_usd: str | None = None
     max_open_calls: int | None = None
     requests_per_minute: int | None = None
@@ -80,16 +90,24 @@ class Keys(Section):
 
     async def rotate(self, key_id: str, overlap_seconds: float = DAY_SECONDS) -> dict[str, Any]:
         """Give a key (named as for `revoke`) another secret, which is in the answer; the one that
-        it has works on for the overlap. Everything else about the key stays."""
+        it has works on for the overlap, one that was on its way out stops at once: a key has two
+        at most. Everything else about the key stays."""
         found = key_of(await self._keys(), key_id)
+        home = await self._project(found.scopes.project_id)
+        require_open(home)
         secret, now = make_key(self._desk.ids), self._desk.clock.now()
         info = await self._desk.tenancy.rotate_key(
             found.id, secret, at=now, overlap_seconds=overlap_seconds
         )
-        home = await self._project(info.scopes.project_id)
         asked = {"overlap_seconds": overlap_seconds}
         await self._record("api_key.updated", info.id, home, changes_requested=asked)
-        return {**describe(info), "key": secret, "old_works_until": now + overlap_seconds}
+        ends = [end for end in (info.rotated_until, info.expires_at) if end is not None]
+        return {
+            **describe(info),
+            "key": secret,
+            "old_works_until": min(ends),
+            "older_secret_stopped": found.rotated_until is not None and now < found.rotated_until,
+        }
 
     async def list_admin(self) -> list[dict[str, Any]]:
         """All admin keys, oldest first."""
@@ -97,9 +115,12 @@ class Keys(Section):
 
     async def list(self) -> list[dict[str, Any]]:
         """All keys, oldest first, with what each has spent in its current period."""
+        archived = {info.scopes.project_id: info.archived_at for info in await self._projects()}
         rows = []
         for info in await self._keys():
-            rows.append({**describe(info), **money(await self._desk.ledger.balances(info.id))})
+            balance = money(await self._desk.ledger.balances(info.id))
+            since = archived[info.scopes.project_id]
+            rows.append({**describe(info), "project_archived_at": since, **balance})
         return rows
 
     async def revoke(self, key_id: str) -> dict[str, Any]:
@@ -200,9 +221,18 @@ class Keys(Section):
         if request.project_id is not None:
             return (await self._project(request.project_id)).scopes
         tenancy = self._desk.tenancy
-        known = {info.scopes.project_id for info in await tenancy.projects()}
-        scopes = await tenancy.ensure(request.organisation, request.project, plan=request.plan)
-        if scopes.project_id not in known:
+        before = await tenancy.projects()
+        plans = {info.organisation: info.plan for info in before}
+        has = plans.get(request.organisation)
+        if has is not None and request.plan not in (None, has):
+            raise InvalidRequest(
+                f"{request.organisation!r} has the plan {has!r}, not {request.plan!r}. "
+                "`forebay projects plan` gives it another one.",
+                param="plan",
+            )
+        plan = STANDARD.name if request.plan is None else request.plan
+        scopes = await tenancy.ensure(request.organisation, request.project, plan=plan)
+        if scopes.project_id not in {info.scopes.project_id for info in before}:
             home = await self._project(scopes.project_id)
             await self._record(
                 "project.created", scopes.project_id, home, data={"name": request.project}
@@ -219,7 +249,8 @@ class Keys(Section):
             )
         if calls is not None and not 1 <= calls < 2**31:
             raise InvalidRequest(
-                "max_open_calls must be at least 1, or absent.", param="max_open_calls"
+                f"max_open_calls is {calls}, but must be between 1 and {2**31 - 1}, or absent.",
+                param="max_open_calls",
             )
         return KeySpec(
             id=self._desk.ids.new("key"),

@@ -12,9 +12,9 @@ from typing import Any
 from forebay.core.errors import InvalidRequest, NotFound
 from forebay.core.principal import RateLimits
 from forebay.pipeline.admin_keys import DAY_SECONDS, KeyRequest, Keys
-from forebay.pipeline.admin_names import project_of
+from forebay.pipeline.admin_names import organisation_of, project_of
 from forebay.pipeline.desk import Section, budgeted
-from forebay.tenancy import ProjectInfo, ServiceAccount
+from forebay.tenancy import ProjectInfo, ServiceAccount, require_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,16 @@ class Projects(Section):
             await self._desk.directory.set_limits(project_id, wanted, model=model)
         return wanted
 
+    async def set_plan(self, organisation: str, plan: str) -> dict[str, Any]:
+        """Give an organisation another plan, which holds for its next call."""
+        home = organisation_of(await self._projects(), organisation)[0]
+        scope = home.scopes.organisation_id
+        most = (await self._desk.directory.set_plan(organisation, plan)).concurrent_calls
+        await self._desk.books.open_account(budgeted(scope, most))
+        await self._desk.books.set_max_open_holds(scope, most)
+        await self._record("organization.updated", scope, scope, changes_requested={"plan": plan})
+        return {"id": scope, "organisation": organisation, "plan": plan}
+
     async def archive_named(self, organisation: str, project: str) -> dict[str, Any]:
         """`archive` for people, who know names."""
         home = project_of(await self._projects(), organisation, project)
@@ -89,6 +99,7 @@ class Projects(Section):
 
     async def create(self, name: str) -> ProjectInfo:
         """One more in the actor's organisation."""
+        require_name(name, param="name")
         home = await self._home()
         if any(info.project == name for info in await self._projects()):
             raise InvalidRequest(
@@ -96,9 +107,8 @@ class Projects(Section):
                 "names).",
                 param="name",
             )
-        tenancy = self._desk.tenancy
-        plan = await tenancy.plan(home.organisation)
-        scopes = await tenancy.ensure(home.organisation, name, plan=plan.name)
+        plan = await self._desk.tenancy.plan(home.organisation)
+        scopes = await self._desk.tenancy.ensure(home.organisation, name, plan=plan.name)
         await self._desk.books.open_account(budgeted(scopes.project_id))
         info = await self._project(scopes.project_id)
         await self._record("project.created", scopes.project_id, info, data={"name": name})
@@ -130,8 +140,8 @@ class Projects(Section):
             rows.append(ModelLimits(row["id"], own, effective))
         return rows
 
-    async def limit(self, project_id: str, model: str, **changes: int) -> ModelLimits:
-        """Change some of a model's limits, named as in RateLimits."""
+    async def limit(self, project_id: str, model: str, **changes: int | None) -> ModelLimits:
+        """Change some of a model's limits, named as in RateLimits; None lifts one."""
         if all(row.model != model for row in await self.limits(project_id)):
             raise NotFound("There is no such rate limit.")
         await self._limit(project_id, model, changes)
@@ -199,6 +209,7 @@ def _described(info: ProjectInfo) -> dict[str, Any]:
         "id": info.scopes.project_id,
         "organisation": info.organisation,
         "project": info.project,
+        "plan": info.plan,
         "created_at": info.created_at,
         "archived_at": info.archived_at,
     }

@@ -20,6 +20,7 @@ from forebay.tenancy import Change, ChangeQuery, KeyInfo
 
 GROUPS = ("key", "project", "organisation", "model", "day")
 DAY_SECONDS = 86_400
+OWN_DAYS = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +102,13 @@ class Reports(Section):
         balance = await ledger.balances(key_id)
         since = _start(balance.account.period, now)
         totals = await books.totals(UsageQuery(key_id=key_id, since=since), by="key")
-        recent = UsageQuery(key_id=key_id, since=now - now % DAY_SECONDS - 6 * DAY_SECONDS)
+        recent = UsageQuery(
+            key_id=key_id, since=now - now % DAY_SECONDS - (OWN_DAYS - 1) * DAY_SECONDS
+        )
         days = await books.totals(recent, by="day")
         return OwnUsage(
             total=totals[0] if totals else UsageTotal(key_id, 0, 0, 0, 0, 0),
-            days=sorted(days, key=lambda day: day.group, reverse=True),
+            days=_each_day(days, now),
             key=balance,
             project=await ledger.balances(project_id),
             organisation=await ledger.balances(organisation_id),
@@ -152,6 +155,14 @@ class Reports(Section):
         spent = sum(each.amount_nanos for each in await desk.books.totals(today, by="model"))
         money = {"spent_today_usd": format_usd(spent), "usd_per_hour": per_hour}
         return {**doing, **money, "calls": calls}
+
+
+def _each_day(days: Sequence[UsageTotal], now: float) -> list[UsageTotal]:
+    """The last OWN_DAYS, newest first, with those on which nothing was used."""
+    found = {day.group: day for day in days}
+    moments = (datetime.fromtimestamp(now - ago * DAY_SECONDS, UTC) for ago in range(OWN_DAYS))
+    dates = [f"{moment:%Y-%m-%d}" for moment in moments]
+    return [found.get(date, UsageTotal(date, 0, 0, 0, 0, 0)) for date in dates]
 
 
 def _start(period: Period, now: float) -> float | None:

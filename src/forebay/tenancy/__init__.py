@@ -23,7 +23,13 @@ from forebay.tenancy.keys import (
     open_pepper,
     redact,
 )
-from forebay.tenancy.settings import STANDARD, PlanSettings, plans_by_name
+from forebay.tenancy.settings import (
+    STANDARD,
+    PlanSettings,
+    plans_by_name,
+    require_name,
+    require_open,
+)
 
 __all__ = [
     "ADMIN_KEY",
@@ -48,4 +54,6 @@ __all__ = [
     "open_pepper",
     "plans_by_name",
     "redact",
+    "require_name",
+    "require_open",
 ]

@@ -94,17 +94,19 @@ class KeyInfo:
     limits: RateLimits
     max_output_tokens: int | None
     service_account_id: str | None
+    rotated_until: float | None = None  # when the secret before the present one stops
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectInfo:
-    """A project of an organisation; `scopes.key_id` is empty. The keys of an archived one are
-    refused."""
+    """A project of an organisation, with the name of its plan; `scopes.key_id` is empty. The keys
+    of an archived one are refused."""
 
     organisation: str
     project: str
     scopes: Scopes
     created_at: float
+    plan: str
     archived_at: float | None = None
 
 
@@ -226,6 +228,11 @@ class Directory(ABC):
 
     An id that is not known is a KeyError.
     """
+
+    @abstractmethod
+    async def set_plan(self, organisation: str, plan: str) -> Plan:
+        """Give the organisation of this name another plan. Raises InvalidRequest if there is no
+        such organisation, or no such plan."""
 
     @abstractmethod
     async def rename_project(self, project_id: str, name: str) -> ProjectInfo:

@@ -100,7 +100,7 @@ class MemoryTenancy(Tenancy, Directory):
             owner.projects[project] = project_id
             scopes = Scopes(owner.id, project_id, "")
             self._projects[project_id] = ProjectInfo(
-                organisation, project, scopes, self._clock.now()
+                organisation, project, scopes, self._clock.now(), owner.plan
             )
             self._limits[project_id] = ProjectLimits()
         return Scopes(owner.id, owner.projects[project], "")
@@ -151,7 +151,9 @@ class MemoryTenancy(Tenancy, Directory):
             else:
                 self._secrets[old] = _Secret(key_id, until=at + overlap_seconds)
         self._secrets[key] = _Secret(key_id)
-        self._keys[key_id] = replace(self._keys[key_id], redacted=redact(secret))
+        self._keys[key_id] = replace(
+            self._keys[key_id], redacted=redact(secret), rotated_until=at + overlap_seconds
+        )
         return self._keys[key_id]
 
     async def revoke_key(self, key_id: str, *, at: float) -> KeyInfo:
@@ -168,6 +170,15 @@ class MemoryTenancy(Tenancy, Directory):
 
     async def projects(self) -> list[ProjectInfo]:
         return list(self._projects.values())
+
+    async def set_plan(self, organisation: str, plan: str) -> Plan:
+        found = find_plan(self._plans, plan)
+        if organisation not in self._organisations:
+            raise no_organisation(organisation)
+        self._organisations[organisation].plan = plan
+        for project_id in self._organisations[organisation].projects.values():
+            self._projects[project_id] = replace(self._projects[project_id], plan=plan)
+        return found
 
     async def rename_project(self, project_id: str, name: str) -> ProjectInfo:
         require_name(name, param="name")

@@ -140,6 +140,12 @@ class SqlTenancy(Tenancy, Directory):
     async def projects(self) -> list[ProjectInfo]:
         return await self._runner.run(rows.projects)
 
+    async def set_plan(self, organisation: str, plan: str) -> Plan:
+        found = find_plan(self._plans, plan)
+        work = partial(rows.set_plan, organisation, plan)
+        await self._change(work, lambda info: info.organisation == organisation)
+        return found
+
     async def rename_project(self, project_id: str, name: str) -> ProjectInfo:
         require_name(name, param="name")
         return await self._change_project(

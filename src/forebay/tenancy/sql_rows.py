@@ -123,6 +123,15 @@ def plan_name(organisation: str, connection: sa.Connection) -> str:
     return found
 
 
+def set_plan(organisation: str, plan: str, connection: sa.Connection) -> None:
+    """What the organisation of this name may do from now on."""
+    changed = connection.execute(
+        sa.update(ORGANISATIONS).where(ORGANISATIONS.c.name == organisation).values(plan=plan)
+    )
+    if not changed.rowcount:
+        raise no_organisation(organisation)
+
+
 def create_key(
     spec: KeySpec,
     digest: bytes,

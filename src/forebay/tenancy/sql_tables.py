@@ -133,6 +133,11 @@ EVERY_KEY = (
         *(PROJECTS.c[rate.name].label(f"project_{rate.name}") for rate in _rates()),
         ORGANISATIONS.c.name.label("organisation"),
         ORGANISATIONS.c.plan,
+        sa.select(ROTATED.c.works_until)
+        .where(ROTATED.c.key_id == KEYS.c.id)
+        .correlate(KEYS)
+        .scalar_subquery()
+        .label("rotated_until"),
     )
     .join(PROJECTS, PROJECTS.c.id == KEYS.c.project_id)
     .join(ORGANISATIONS, ORGANISATIONS.c.id == PROJECTS.c.organisation_id)
@@ -178,13 +183,16 @@ def key_of(row: sa.Row[Any]) -> KeyInfo:
         limits=rates_of(row),
         max_output_tokens=row.max_output_tokens,
         service_account_id=row.service_account_id,
+        rotated_until=row.rotated_until,
     )
 
 
 def project_of(row: sa.Row[Any]) -> ProjectInfo:
     """A row of EVERY_PROJECT."""
     scopes = Scopes(row.organisation_id, row.id, "")
-    return ProjectInfo(row.organisation, row.name, scopes, row.created_at, row.archived_at)
+    return ProjectInfo(
+        row.organisation, row.name, scopes, row.created_at, row.plan, row.archived_at
+    )
 
 
 def account_of(row: sa.Row[Any]) -> ServiceAccount:

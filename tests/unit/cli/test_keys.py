@@ -3,7 +3,15 @@ from __future__ import annotations
 import pytest
 import typer
 
-from forebay.cli.keys import cells, duration_seconds, state, wide_cells
+from forebay.cli.keys import (
+    _seconds_of_days,
+    cells,
+    create,
+    duration_seconds,
+    rotate,
+    state,
+    wide_cells,
+)
 
 NOW = 1_800_000_000.0
 ROW = {
@@ -32,6 +40,7 @@ def test_a_key_is_live_until_it_expires_or_is_revoked():
     assert state(ROW, NOW) == "live"
     assert state({**ROW, "expires_at": NOW + 1}, NOW).startswith("until 2027-01-")
     assert state({**ROW, "expires_at": NOW}, NOW).startswith("expired 2027-01-")
+    assert state({**ROW, "project_archived_at": NOW}, NOW).startswith("archived 2027-01-")
     gone = {**ROW, "expires_at": NOW, "revoked_at": NOW - 5}
     assert state(gone, NOW).startswith("revoked 2027-01-")
 
@@ -55,3 +64,17 @@ def test_a_length_of_time_is_read(text, seconds):
 def test_what_is_no_length_of_time_is_said_so(text):
     with pytest.raises(typer.BadParameter, match="write 90s"):
         duration_seconds(text)
+
+
+def test_what_is_out_of_range_is_said_in_the_unit_that_was_typed():
+    with pytest.raises(typer.BadParameter, match="an overlap of 31d is not between 0 and 30d"):
+        rotate("team", overlap="31d")
+    for days in (0, -1, 36_501, float("nan"), float("inf")):
+        with pytest.raises(typer.BadParameter, match="days are not above 0 and at most 36500 days"):
+            _seconds_of_days(days)
+    assert (_seconds_of_days(1.5), _seconds_of_days(1e-9)) == (129_600, 1)
+
+
+def test_a_name_that_is_given_is_not_empty():
+    with pytest.raises(typer.BadParameter, match="it is empty; leave out --name"):
+        create(name=" ")

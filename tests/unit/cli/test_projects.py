@@ -8,6 +8,7 @@ from forebay.cli.projects import cells, rate
 ROW = {
     "organisation": "acme",
     "project": "web",
+    "plan": "small",
     "model": None,
     "archived_at": None,
     "requests_per_minute": 60,
@@ -17,10 +18,10 @@ ROW = {
 
 
 def test_a_row_says_what_is_limited_and_how():
-    assert cells(ROW) == ["acme", "web", "(all)", "active", 60, "none", "none"]
+    assert cells(ROW) == ["acme", "small", "web", "(all)", "active", 60, "none", "none"]
     gone = cells({**ROW, "model": "tiny", "archived_at": 1_800_000_000.0})
-    assert gone[2] == "tiny"
-    assert str(gone[3]).startswith("archived 2027-01-15")
+    assert gone[3] == "tiny"
+    assert str(gone[4]).startswith("archived 2027-01-15")
 
 
 def test_a_limit_is_a_number_or_none():

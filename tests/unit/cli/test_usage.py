@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import typer
 
-from forebay.cli.usage import _day
+from forebay.cli.usage import _day, usage
 
 
 def test_a_day_begins_at_midnight_of_utc():
@@ -14,3 +14,8 @@ def test_a_day_begins_at_midnight_of_utc():
 def test_what_is_no_day_is_refused(text):
     with pytest.raises(typer.BadParameter, match="not a day"):
         _day(text)
+
+
+def test_a_range_that_ends_before_it_begins_is_refused():
+    with pytest.raises(typer.BadParameter, match="--since is after --until"):
+        usage(since=_day("2027-01-16"), until=_day("2027-01-15"))

@@ -27,6 +27,7 @@ from forebay.gateway.serve import Listener, bind
 from forebay.observe.metrics import Metrics
 from forebay.pipeline.administration import Administration
 from forebay.system import Tasks
+from forebay.tenancy import PlanSettings
 from forebay.testing.clock import CountingIds, FakeClock
 from forebay.testing.desk import memory_desk
 
@@ -34,6 +35,9 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "wire"
 SECRET = "fbk_live_test"
 PRINCIPAL = Principal(Scopes("org_1", "project_1", "key_1"), weight=1, lanes=frozenset(Lane))
 HELLO = {"model": "tiny", "messages": [{"role": "user", "content": "Hello"}]}
+
+
+SMALL = PlanSettings(name="small", tokens_per_minute=500)
 
 
 class FakePipeline:
@@ -195,7 +199,7 @@ class Gateway:
             clock=self.clock,
             spawn=self.tasks,
             health=lambda: self.readiness,
-            administration=Administration(memory_desk(self.clock)),
+            administration=Administration(memory_desk(self.clock, [SMALL])),
         )
 
     def script(self, *items: Any, **options: Any) -> None:

@@ -283,3 +283,8 @@ async def test_a_large_body_never_holds_the_event_loop_for_long(gateway):
         before = loop.time()
         await gateway.request("POST", CHAT, body=body.encode())
         assert loop.time() - before < 1.0
+
+
+def test_a_body_that_is_no_object_is_refused_with_an_example_of_the_endpoint():
+    with pytest.raises(InvalidRequest, match=r'an object such as \{"name": …\}'):
+        decode_object(b"[]", '{"name": …}')

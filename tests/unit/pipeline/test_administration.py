@@ -75,8 +75,8 @@ async def test_a_key_for_models_gets_their_ids_whatever_they_were_called(adminis
     ("request_", "words"),
     [
         (KeyRequest(models=("nope",)), "'nope' here; there are: smollm2, small, default, scripted"),
-        (KeyRequest(max_open_calls=0), "max_open_calls must be at least 1"),
-        (KeyRequest(max_open_calls=2**70), "max_open_calls must be at least 1"),
+        (KeyRequest(max_open_calls=0), "max_open_calls is 0, but must be between 1"),
+        (KeyRequest(max_open_calls=2**70), "but must be between 1 and 2147483647"),
         (KeyRequest(requests_per_minute=0), "requests_per_minute is 0, but must be between 1 and"),
         (KeyRequest(expires_in_days=0), "must be above 0"),
         (KeyRequest(expires_in_days=float("nan")), "must be above 0"),
@@ -131,6 +131,51 @@ async def test_a_rotated_key_has_another_secret_and_all_else_as_before(administr
     assert (rotated["id"], rotated["requests_per_minute"]) == (made["id"], 5)
     for key in (made, rotated):
         assert (await desk.tenancy.authenticate(key["key"])).scopes.key_id == made["id"]
+
+
+async def test_a_second_rotation_says_that_an_even_older_secret_stopped(administration, clock):
+    made = await administration.keys.create(KeyRequest(name="team", expires_in_days=1))
+    first = await administration.keys.rotate(made["id"], overlap_seconds=60)
+    second = await administration.keys.rotate(made["id"], overlap_seconds=5 * DAY_SECONDS)
+    assert [first["older_secret_stopped"], second["older_secret_stopped"]] == [False, True]
+    assert second["old_works_until"] == made["expires_at"]
+    clock.advance(DAY_SECONDS / 2)
+    await administration.keys.rotate(made["id"], overlap_seconds=0)
+    assert not (await administration.keys.rotate(made["id"]))["older_secret_stopped"]
+
+
+async def test_what_is_of_an_archived_project_is_shown_so_and_stays_as_it_is(administration, clock):
+    made = await administration.keys.create(KeyRequest(organisation="acme", project="web"))
+    await administration.projects.archive_named("acme", "web")
+    [row] = await administration.keys.list()
+    assert row["project_archived_at"] == clock.now()
+    with pytest.raises(InvalidRequest, match="is archived"):
+        await administration.keys.rotate(made["id"])
+    for place in ({"organisation": "acme", "project": "web"}, {"key": made["id"]}):
+        with pytest.raises(InvalidRequest, match="is archived"):
+            await administration.budgets.set("5", **place)
+    await administration.budgets.set("5", organisation="acme")
+
+
+async def test_another_plan_than_that_of_the_organisation_is_refused(administration):
+    await administration.keys.create(KeyRequest(organisation="acme", plan="small"))
+    with pytest.raises(InvalidRequest, match="'acme' has the plan 'small', not 'standard'"):
+        await administration.keys.create(KeyRequest(organisation="acme", plan="standard"))
+    for plan in (None, "small"):
+        await administration.keys.create(KeyRequest(organisation="acme", plan=plan))
+    assert [row["plan"] for row in await administration.projects.list_limits()] == ["small"]
+
+
+async def test_an_organisation_gets_another_plan_with_its_open_calls(administration, desk):
+    made = await administration.keys.create(KeyRequest(organisation="acme", plan="small"))
+    scope = (await scopes_of(desk, made["id"])).organisation_id
+    for plan, most in (("standard", None), ("small", 3)):
+        await administration.projects.set_plan("acme", plan)
+        assert (await desk.ledger.balances(scope)).account.max_open_holds == most
+    [newest, _] = await desk.journal.changes(ChangeQuery(scope, types=("organization.updated",)))
+    assert newest.details == {"changes_requested": {"plan": "small"}}
+    with pytest.raises(InvalidRequest, match="no plan 'large'; there are: small, standard"):
+        await administration.projects.set_plan("acme", "large")
 
 
 async def test_a_plan_gives_new_keys_a_budget_and_bounds_their_open_calls(administration, desk):
@@ -266,6 +311,20 @@ async def test_prepaid_credit_is_booked_once_for_each_payment(administration, de
     await administration.budgets.set("5", "acme", period="month")
     with pytest.raises(InvalidRequest, match="Nothing was booked"):
         await administration.budgets.top_up("acme", "7", "payment-3")
+
+
+async def test_a_payment_that_is_not_booked_is_refused_by_names_and_in_usd(administration):
+    for name in ("acme", "other"):
+        await administration.keys.create(KeyRequest(organisation=name))
+    await administration.budgets.top_up("acme", "100", "p1")
+    with pytest.raises(InvalidRequest, match=r"booked before, as 100.00 USD for 'acme'"):
+        await administration.budgets.top_up("other", "100", "p1")
+    with pytest.raises(InvalidRequest, match=r"a top-up of 0.00 USD is not above 0 and at most"):
+        await administration.budgets.top_up("acme", "0", "p2")
+    with pytest.raises(
+        InvalidRequest, match=r"a cap of 9223372136\.\d+ USD is not between 0.00 and"
+    ):
+        await administration.budgets.top_up("acme", "9223372036", "p3")
 
 
 async def test_budgets_are_a_months_and_listed_with_what_was_spent(administration, desk):

@@ -107,7 +107,9 @@ async def test_a_row_that_was_resolved_later_than_its_day_stays(
 
 @pytest.mark.parametrize("day", [TODAY, "2027-01-14", "2099-01-01"])
 async def test_the_last_two_days_stay(books: Bookkeeping, day: str) -> None:
-    with pytest.raises(InvalidRequest, match="Rows of today and of the 2 days before it stay") as refused:
+    with pytest.raises(
+        InvalidRequest, match="Rows of today and of the 2 days before it stay"
+    ) as refused:
         await books.archivable(day)
     assert refused.value.param == "before"
 

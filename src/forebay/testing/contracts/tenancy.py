@@ -328,7 +328,7 @@ async def test_l14_projects_are_listed_oldest_first_with_the_ids_of_their_own_or
     expected = []
     for organisation, project in (("b", "web"), ("a", "web"), ("b", "mobile"), ("b", "web")):
         scopes = await tenancy.ensure(organisation, project, plan="standard")
-        expected.append(ProjectInfo(organisation, project, scopes, NOW))
+        expected.append(ProjectInfo(organisation, project, scopes, NOW, "standard"))
     assert await tenancy.projects() == expected[:3]
 
 

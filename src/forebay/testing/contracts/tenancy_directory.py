@@ -115,13 +115,32 @@ async def test_a_project_may_not_have_more_than_its_plan(tenancy: Any) -> None:
         await tenancy.set_limits(project, RateLimits(tokens_per_minute=0))
 
 
+async def test_another_plan_holds_for_the_next_call_of_that_organisation(tenancy: Any) -> None:
+    """Also for a key that was warm, and without a look at the limits that it has of its own."""
+    await made(tenancy, 1, organisation="a", requests_per_minute=600)
+    await made(tenancy, 2, organisation="b")
+    before = [await tenancy.authenticate(secret(number)) for number in (1, 2)]
+    plan = await tenancy.set_plan("a", "trial")
+    assert plan == await tenancy.plan("a")
+    changed = await tenancy.authenticate(secret(1))
+    assert changed.organisation_limits == plan.limits != before[0].organisation_limits
+    assert changed.key_limits.requests_per_minute == 600
+    assert await tenancy.authenticate(secret(2)) == before[1]
+    assert [info.plan for info in await tenancy.projects()] == ["trial", "standard"]
+    for organisation, name, words in (("c", "trial", "no organisation 'c'"), ("a", "x", "no plan")):
+        with pytest.raises(InvalidRequest, match=words):
+            await tenancy.set_plan(organisation, name)
+
+
 async def test_a_rotated_key_has_two_secrets_until_the_overlap_ends(
     tenancy: Any, clock: FakeClock
 ) -> None:
     before = await made(tenancy, requests_per_minute=3)
     was = await tenancy.authenticate(secret(1))
     info = await tenancy.rotate_key("key_1", secret(2), at=NOW, overlap_seconds=HOUR_SECONDS)
-    assert info == replace(before, redacted=info.redacted)
+    ends = NOW + HOUR_SECONDS
+    assert info == replace(before, redacted=info.redacted, rotated_until=ends)
+    assert await tenancy.keys() == [info]
     assert info.redacted != before.redacted
     assert await tenancy.authenticate(secret(1)) == was == await tenancy.authenticate(secret(2))
     clock.advance(HOUR_SECONDS - 0.5)
