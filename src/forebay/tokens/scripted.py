@@ -28,7 +28,9 @@ _TEMPLATE = (
 
 def scripted_tokens(ids: IdSource, *, context_tokens: int = 8192) -> ModelTokens:
     """Built in code: needs no file."""
-    tokenizer = tokenizers.Tokenizer(models.BPE(vocab=byte_alphabet() | _CONTROL, merges=[], cache_capacity=0))
+    tokenizer = tokenizers.Tokenizer(
+        models.BPE(vocab=byte_alphabet() | _CONTROL, merges=[], cache_capacity=0)
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(
