@@ -120,7 +120,6 @@ TESTED_ELSEWHERE = {
     "gateway/admin_projects.py": "unit/gateway/test_admin.py",
     "gateway/admin_schema.py": "unit/gateway/test_admin.py",
     "gateway/admin_spend.py": "unit/gateway/test_admin.py",
-    "gateway/admin_usage.py": "unit/gateway/test_admin.py",
     "gateway/read.py": "unit/gateway/test_chat_request.py",
     "gateway/request.py": "unit/gateway/test_chat_request.py",
     "engine/settings.py": "unit/engine/test_frames.py",

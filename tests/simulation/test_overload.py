@@ -17,9 +17,8 @@ from forebay.testing.world import Topology, World
 # Four sequences, twenty tokens a call, a step every 20 ms: about nine calls a second.
 CAPACITY = 9
 STORM_SECONDS = 10
-# Every client of the storm has made its last try some 40 s later, and a full line of 10 s drains, at
-# a fifth of the capacity, within another 50 s.
-QUIET_AT = STORM_SECONDS + 90
+# All tries of the storm's clients lie within a drain of the line, so it is over soon.
+QUIET_AT = STORM_SECONDS + 40
 
 
 def arrivals(kind: str, *, start: float, seconds: float, per_second: float) -> list[Plan]:
@@ -56,9 +55,9 @@ class Storm(World):
 
 @pytest.mark.parametrize("number", range(3))
 def test_a_storm_of_retries_drains_by_itself(number: int) -> None:
-    """Once its clients have made their last tries, all is served as if there had been no storm."""
+    """Soon afterwards all is served at the first try, as if there had been no storm."""
     storm = arrivals("storm", start=0, seconds=STORM_SECONDS, per_second=10 * CAPACITY)
-    after = arrivals("after", start=STORM_SECONDS, seconds=150, per_second=0.8 * CAPACITY)
+    after = arrivals("after", start=STORM_SECONDS, seconds=70, per_second=0.8 * CAPACITY)
     queue = QueueSettings(flow_jobs=200, lane_jobs=400)
     scenario = Scenario(plans=[*storm, *after], fate=False, queue=queue, max_open_calls=None)
     world = Storm(number, Topology.MACHINE, scenario).run()

@@ -30,6 +30,7 @@ from forebay.system import Tasks
 from forebay.tenancy import PlanSettings
 from forebay.testing.clock import CountingIds, FakeClock
 from forebay.testing.desk import memory_desk
+from tests.unit.gateway.tenants import Tenant, tenant
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "wire"
 SECRET = "fbk_live_test"
@@ -380,3 +381,13 @@ def events() -> Any:
         script = staticmethod(script)
 
     return Events
+
+
+@pytest.fixture
+async def ours(gateway) -> Tenant:
+    return await tenant(gateway, "ours")
+
+
+@pytest.fixture
+async def theirs(gateway, ours) -> Tenant:
+    return await tenant(gateway, "theirs")
