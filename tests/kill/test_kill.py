@@ -144,8 +144,9 @@ def kill_at_start(world: World) -> None:
 def check_bills(world: World, rows: dict[str, UsageRow]) -> None:
     for row in rows.values():
         if row.amount_nanos:
-            assert row.call_id in world.made, f"no engine was given {row}"
-            assert row.usage.output_tokens <= world.made[row.call_id], row
+            # An engine that was told of a cancel before it had looked at the call logs nothing: its
+            # prompt is charged, and no token.
+            assert row.usage.output_tokens <= world.made.get(row.call_id, 0), row
             assert row.outcome is not Outcome.FAILED, row
     for answer in world.answers:
         row = rows.get(answer.request_id)
