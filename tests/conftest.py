@@ -21,8 +21,8 @@ pytest.register_assert_rewrite("forebay.testing.contracts", "forebay.testing.wat
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--seeds", type=int, default=200, help="seeds per simulated topology")
-    parser.addoption("--attack", type=float, default=15, help="seconds of the attack on limits")
+    parser.addoption("--seeds", type=int, default=150, help="seeds per simulated topology")
+    parser.addoption("--attack", type=float, default=8, help="seconds of the attack on limits")
     parser.addoption("--kills", type=int, default=20, help="kill -9 of real servers (tests/kill)")
 
 

@@ -19,8 +19,10 @@ from forebay.testing.contracts.ledger_records import check_audit
 
 STORM = """
 import asyncio, os, sys
+from dataclasses import replace
 from pathlib import Path
 from forebay.core.hold import Hold
+from forebay.core.usage import Outcome
 from forebay.ledger.sqlite import SqliteLedger
 from forebay.testing.clock import FakeClock
 from forebay.testing.contracts.ledger import ask, bill, furnish
@@ -35,8 +37,11 @@ async def call(ledger, number):
     say("held", hold.id, hold.amount_nanos)
     if number % 3 == 0:
         return
-    verb = ledger.settle if number % 3 == 1 else ledger.release
-    row = await verb(hold.id, 1, bill(number % 80))
+    ended = bill(number % 80)
+    if number % 3 == 1:
+        row = await ledger.settle(hold.id, 1, ended)
+    else:
+        row = await ledger.release(hold.id, 1, replace(ended, outcome=Outcome.FAILED))
     say("ended", row.call_id, row.amount_nanos)
 
 

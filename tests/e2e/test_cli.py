@@ -325,7 +325,7 @@ def test_a_host_that_is_not_of_this_machine_is_exit_2_with_its_flag(tmp_path, ho
         (("up", "--model", "nobody"), "--model: no model 'nobody'"),
         (("models", "pull", "nobody"), "forebay: There is no model 'nobody'; there are: default, "),
         (("keys", "create", "--model", "nobody"), "no model 'nobody' here; there are: smollm2"),
-        (("keys", "create", "--max-open-calls", "0"), "max_open_calls must be at least 1"),
+        (("keys", "create", "--max-open-calls", "0"), "max_open_calls is 0, but must be between 1"),
         (("keys", "create", "--expires-in-days", "soon"), "'--expires-in-days': must be a number"),
         (("keys", "create", "--data-dir", ""), "it is empty; name a directory"),
         (("budgets", "set", "5.00"), "--organisation"),

@@ -157,7 +157,9 @@ def crowded(smollm2_gguf: Path, cache_dir: Path, tmp_path: Path) -> Iterator[Ser
     """A server of its own, whose engine runs two calls at once."""
     config = tmp_path / "forebay.yaml"
     config.write_text(f"models:\n  - {{id: {REAL}, aliases: [small], max_sequences: 2}}\n")
-    env = {"FOREBAY_CACHE_DIR": str(cache_dir)}
+    # A slow machine takes longer for two documents than interactive calls would wait.
+    waiting = {"FOREBAY_ADMISSION__INTERACTIVE_DEADLINE_SECONDS": "120"}
+    env = {"FOREBAY_CACHE_DIR": str(cache_dir), **waiting}
     with Server.start("--config", config, data_dir=tmp_path / "data", env=env) as server:
         yield server
 
