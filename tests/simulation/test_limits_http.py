@@ -323,7 +323,7 @@ def test_an_overloaded_pool_refuses_before_anything_is_tokenised_or_stored(
         with pytest.raises(Overloaded) as refusal:
             async with aclosing(pipeline.run(call)) as bunches:
                 await anext(bunches)
-        assert 20 < refusal.value.retry_after_seconds * 3 < 45
+        assert 20 < refusal.value.retry_after_seconds * 4 < 45
         left = pipeline.standing(principal).tokens
         assert left is not None
         assert left.remaining == 1000

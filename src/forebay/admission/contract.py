@@ -97,7 +97,7 @@ class Admission(ABC):
     async def foresee(self, place: Place) -> None:
         """Refuse a job that would wait past its deadline; takes nothing.
 
-        Raises Overloaded; `retry_after_seconds` is a third of the predicted drain, jittered: SDKs try
+        Raises Overloaded; `retry_after_seconds` is a quarter of the predicted drain, jittered: SDKs try
         twice again, and all of a call's tries lie within it.
         """
 

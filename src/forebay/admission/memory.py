@@ -35,9 +35,9 @@ from forebay.core.principal import Principal
 
 # Retry-After is spread by ±20 %, or all that were refused together would come back together.
 _JITTER = 0.2
-# SDKs try twice again: so all tries of a call lie within the time in which the line drains. With the
+# SDKs try twice again: so all tries of a call are over before the line has drained by half. With the
 # whole of that time for each, an overload outlives itself by twice as long (tests/simulation).
-_RETRY_SHARE = 1 / 3
+_RETRY_SHARE = 1 / 4
 # OpenAI's SDKs take no Retry-After above 60 s: they would come back within 8 s instead.
 _LONGEST_RETRY_SECONDS = 60 / (1 + _JITTER)
 
