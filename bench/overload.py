@@ -123,7 +123,8 @@ class Phase:
         return [ms for ms in refused if ms < DEADLINE_SECONDS * 1000]
 
     def evicted(self) -> int:
-        return sum(each.refused and each.ms >= DEADLINE_SECONDS * 1000 for each in self.tries)
+        """Waited to the deadline for nothing: a late refusal, or a stream with the error alone."""
+        return sum(each.evicted for each in self.tries)
 
     def other(self) -> int:
         """Neither served nor refused: there should be none."""
@@ -151,6 +152,11 @@ class Try(NamedTuple):
     @property
     def refused(self) -> bool:
         return self.status in (429, 503)
+
+    @property
+    def evicted(self) -> bool:
+        late = self.ms >= DEADLINE_SECONDS * 1000
+        return late and (self.refused or (self.complete and self.first_at is None))
 
     @property
     def ms(self) -> float:

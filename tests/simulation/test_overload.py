@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from forebay.core.errors import OverloadError, RateLimited
+from forebay.core.errors import OverloadError, QueueDeadline, RateLimited
 from forebay.core.job import Lane
 from forebay.pipeline.interactive import InteractivePipeline
 from forebay.queue import QueueSettings
@@ -33,6 +33,11 @@ def arrivals(kind: str, *, start: float, seconds: float, per_second: float) -> l
         )
         for number in range(int(seconds * per_second))
     ]
+
+
+def waited_for_nothing(seen: Seen) -> bool:
+    """It waited its whole deadline and was not started."""
+    return seen.failed is not None and isinstance(seen.failed.error, QueueDeadline)
 
 
 class Storm(World):
@@ -65,6 +70,9 @@ def test_a_storm_of_retries_drains_by_itself(number: int) -> None:
     assert any(isinstance(seen.refused, OverloadError) for seen in stormed), "it was no storm"
     served_meanwhile = [seen for seen in stormed if seen.finished is not None]
     assert len(served_meanwhile) >= CAPACITY * STORM_SECONDS * 0.8
+    # Before the pace is known nobody is turned away.
+    evicted = sum(waited_for_nothing(seen) and seen.plan.at > 3 for seen in world.seen)
+    assert evicted <= len(served_meanwhile) * 0.15, "let in to wait for nothing"
     late = [
         seen for seen in world.seen if seen.plan.id.startswith("after") and seen.plan.at >= QUIET_AT
     ]

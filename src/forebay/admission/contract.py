@@ -95,7 +95,8 @@ class Admission(ABC):
 
     @abstractmethod
     async def foresee(self, place: Place) -> None:
-        """Refuse a job that would wait past its deadline; takes nothing.
+        """Refuse a job that is likely to wait past its deadline: the predicted wait is more than three
+        quarters of it. Takes nothing.
 
         Raises Overloaded; `retry_after_seconds` is a quarter of the predicted drain, jittered: SDKs try
         twice again, and all of a call's tries lie within it.

@@ -38,6 +38,9 @@ _JITTER = 0.2
 # SDKs try twice again: so all tries of a call are over before the line has drained by half. With the
 # whole of that time for each, an overload outlives itself by twice as long (tests/simulation).
 _RETRY_SHARE = 1 / 4
+# A prediction can be off by so much: flows with less queued go before a call later on, and answers are
+# not equally long. Whoever is let in at the very edge may wait the whole deadline for nothing.
+_FORESEEN_SHARE = 3 / 4
 # OpenAI's SDKs take no Retry-After above 60 s: they would come back within 8 s instead.
 _LONGEST_RETRY_SECONDS = 60 / (1 + _JITTER)
 
@@ -82,11 +85,12 @@ class MemoryAdmission(Admission):
         if deadline is None:
             return
         seconds = predicted_wait_seconds(place.ahead.cost, rate.cost_per_second)
-        if seconds > deadline:
-            whose = "this lane" if deadline != place.deadline_seconds else "the call itself"
+        longest = deadline * _FORESEEN_SHARE
+        if seconds > longest:
+            whose = "This lane" if deadline != place.deadline_seconds else "The call itself"
             raise Overloaded(
-                f"A call in the {flow.lane} lane would wait about {seconds:.0f} s now; {whose} "
-                f"allows {deadline:g} s. Retry later.",
+                f"A call in the {flow.lane} lane would wait about {seconds:.1f} s now. {whose} allows "
+                f"{deadline:g} s, and more than {longest:g} s may turn out longer. Retry later.",
                 retry_after_seconds=self._jitter()
                 * min(seconds * _RETRY_SHARE, _LONGEST_RETRY_SECONDS),
             )

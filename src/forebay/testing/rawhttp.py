@@ -75,7 +75,12 @@ class RawClient:
         await self.close()
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """The connection, made now if there is none: so that many calls can begin at once."""
+        """The connection, made now if there is none: so that many calls can begin at once.
+
+        One that the server closed while it was idle is made anew, as every client does.
+        """
+        if self._link is not None and self._link[0].at_eof():
+            await self.close()
         if self._link is None:
             self._link = await asyncio.open_connection(self._host, self._port, limit=1 << 22)
         return self._link
