@@ -4,7 +4,7 @@ BIN := .venv/bin
 FOREBAY_DATA_DIR ?= ./data
 ARGS ?=
 
-.PHONY: help install up test test-clients conformance fuzz kill attack soak overload check bench golden docs lock clean
+.PHONY: help install up test simulate test-clients conformance fuzz kill attack soak overload check lint bench golden docs lock clean
 
 help: ## show these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -17,7 +17,15 @@ up: ## run Forebay here with a real model (make up ARGS="-p 9000")
 	@FOREBAY_DATA_DIR=$(FOREBAY_DATA_DIR) exec $(BIN)/forebay up $(ARGS)
 
 test: install ## all tests: unit, contract, golden, simulation, end to end
+ifeq ($(ARGS),)
+	@$(BIN)/python -m pytest -q -n auto --dist loadscope -m "not alone"
+	@$(BIN)/python -m pytest -q -m alone
+else
 	@$(BIN)/python -m pytest -q $(ARGS)
+endif
+
+simulate: install ## 300 seeds of every simulated topology (ARGS="--seeds 1000")
+	@$(BIN)/python -m pytest -q -n auto tests/simulation --seeds 300 $(ARGS)
 
 test-clients: install ## other people's clients against the real model (some: ARGS="-k light")
 	@$(BIN)/python -m pytest -q tests/clients $(ARGS)
@@ -40,14 +48,16 @@ soak: install ## half an hour of mixed load: what grows, what is left (ARGS="--s
 overload: install ## ten times more calls than the engine can serve (ARGS="--seconds 20")
 	@$(BIN)/python bench/overload.py $(ARGS)
 
-check: install ## lint, types, import rules, dead code, unused dependencies, tidy and docs tests
+check: lint ## lint, and the tests of the house's rules and of the docs
+	@$(BIN)/python -m pytest -q tests/test_tidy.py tests/test_docs.py tests/test_imports.py
+
+lint: install ## lint, types, import rules, dead code, unused dependencies
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/vulture
 	@$(BIN)/deptry src
-	@$(BIN)/python -m pytest -q tests/test_tidy.py tests/test_docs.py tests/test_imports.py
 
 bench: install ## measure (not a test): each program ends with one JSON line
 	@for program in bench/relay.py bench/gateway_cost.py; do echo "== $$program"; $(BIN)/python $$program $(ARGS) || exit 1; done

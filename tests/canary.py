@@ -10,7 +10,7 @@ How it works
   whole log of each server that an end-to-end test started, its engine's messages in it (`watch`);
   and what commands wrote to standard error (`search`).
 - At the end of the run the places are listed, without the key, and the run has failed, whatever
-  its tests say.
+  its tests say. Processes that share the tests of a run (`-n`) tell theirs to the one that reports.
 
 `tests/test_canary.py` runs pytest on tests that leak, and sees it fail.
 """
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,8 +72,18 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     CANARY.search_logs()
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["canary"] = CANARY.found
     if CANARY.found:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A process that had a part of the tests has ended."""
+    told = getattr(node, "workeroutput", {}).get("canary", ())
+    CANARY.found.extend(place for place in told if place not in CANARY.found)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -13,6 +13,8 @@ from forebay.catalog import SMOLLM2, FetchSettings
 from forebay.catalog.fetch import fetch
 
 GOLDEN = Path(__file__).parent / "golden"
+# They fill the machine themselves, or say in what order things happen on one that is not full.
+ALONE = {"attack", "budget", "cancellation", "choices", "exactly_k", "fairness", "json", "kill"}
 
 # No API key in any output of the run.
 pytest_plugins = ["tests.canary"]
@@ -21,7 +23,7 @@ pytest.register_assert_rewrite("forebay.testing.contracts", "forebay.testing.wat
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--seeds", type=int, default=150, help="seeds per simulated topology")
+    parser.addoption("--seeds", type=int, default=100, help="seeds per simulated topology")
     parser.addoption("--attack", type=float, default=8, help="seconds of the attack on limits")
     parser.addoption("--kills", type=int, default=20, help="kill -9 of real servers (tests/kill)")
 
@@ -37,6 +39,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and _reads_golden(item):
             item.user_properties.append(("layer", "golden"))
+        processes = {"e2e", "kill"} & {*item.path.parts}
+        if processes and item.path.stem.removeprefix("test_") in ALONE:
+            item.add_marker(pytest.mark.alone)
         slow = "e2e" in item.path.parts or item.get_closest_marker("model")
         if slow and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(300))

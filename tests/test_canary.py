@@ -24,17 +24,18 @@ def test_one(tmp_path):
 """
 
 
-def run(folder: Path, leak: str) -> subprocess.CompletedProcess[str]:
-    """pytest, with the canary alone, on one test that passes."""
+def run(folder: Path, leak: str, *more: str) -> subprocess.CompletedProcess[str]:
+    """pytest, with the canary and little else, on one test that passes."""
     (folder / "test_leak.py").write_text(TESTS.format(leak=leak))
     (folder / "pytest.ini").write_text("[pytest]\n")
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "tests.canary", "-p", "no:randomly",
-         "-c", str(folder / "pytest.ini"), str(folder)],
+         "-c", str(folder / "pytest.ini"), *more, str(folder)],
         cwd=ROOT, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("more", [(), ("-n", "1")], ids=["here", "in a process of its own"])
 @pytest.mark.parametrize(
     "leak",
     [
@@ -49,9 +50,9 @@ def run(folder: Path, leak: str) -> subprocess.CompletedProcess[str]:
     ids=["stderr", "stdout", "log", "file", "without its prefix", "a command"],
 )
 def test_a_run_with_a_key_in_its_output_fails_although_its_tests_pass(
-    tmp_path: Path, leak: str
+    tmp_path: Path, leak: str, more: tuple[str, ...]
 ) -> None:
-    done = run(tmp_path, leak)
+    done = run(tmp_path, leak, *more)
     assert "1 passed" in done.stdout, done.stdout
     assert done.returncode == 1
     assert "API keys in output" in done.stdout
