@@ -16,6 +16,7 @@ from forebay.gateway.inflate import STEP_BYTES
 
 CHAT = "/v1/chat/completions"
 HELLO = b'{"model":"m","messages":[{"role":"user","content":"Hi"}]}'
+PACKED = gzip.compress(HELLO, mtime=0)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +225,7 @@ async def test_another_compression_is_refused_with_the_one_that_works(gateway, c
     assert len(answer.error["message"]) < 300
 
 
-@pytest.mark.parametrize("body", [HELLO, gzip.compress(HELLO)[:-1], gzip.compress(HELLO) * 2, b""])
+@pytest.mark.parametrize("body", [HELLO, PACKED[:-1], PACKED * 2, b""])
 async def test_rule_58_what_is_not_one_whole_gzip_stream_is_refused(gateway, body):
     answer = await gateway.request("POST", CHAT, body=body, headers={"content-encoding": "gzip"})
     assert (answer.status, answer.error["code"]) == (400, "invalid_encoding")
