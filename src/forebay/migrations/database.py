@@ -6,7 +6,9 @@ there is no WAL (the SQLite that comes with Python may be older than 3.51.3, whe
 could corrupt the file).
 
 - One connection, one thread, one transaction at a time: nothing blocks the event loop, and the
-  order of `run` calls is the order of transactions.
+  order of `run` calls is the order in which they take effect.
+- What waits for the thread is committed together, each in a savepoint of its own: a commit costs two
+  writes to the disk, however much is in it. If such a group fails, each of it is tried alone.
 - The schema is Alembic's: `versions/` has one file per step, applied all or none in one
   transaction. There is no `env.py` and no ini file: `open_database` is the only way in, and it
   touches neither the logging configuration nor Alembic's global `op`.
@@ -19,11 +21,12 @@ wiring's), money (`ledger.db`, through another library: never open one file thro
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
@@ -38,10 +41,41 @@ T = TypeVar("T")
 
 # Only a backup tool can hold the file's lock beside us, and only for moments.
 LOCK_WAIT_SECONDS = 5.0
+# Each of a group waits for all of it.
+MOST_TOGETHER = 64
 
 
 class DatabaseRefused(Exception):
     """forebay.db cannot be used as it is; the message says why and what to do."""
+
+
+class _Asked:
+    """A function that is to run, and who waits for what becomes of it."""
+
+    def __init__(self, work: Callable[[Connection], Any]) -> None:
+        self.work = work
+        self._loop = asyncio.get_running_loop()
+        self.answer: asyncio.Future[Any] = self._loop.create_future()
+
+    def tell(self, done: Done) -> None:
+        """From the database's thread, when it is committed."""
+        with suppress(RuntimeError):  # the loop has ended: nobody waits any more
+            self._loop.call_soon_threadsafe(self._hear, done)
+
+    def _hear(self, done: Done) -> None:
+        if self.answer.done():  # its caller was cancelled
+            return
+        if done.fault is None:
+            self.answer.set_result(done.value)
+        else:
+            self.answer.set_exception(done.fault)
+
+
+class Done(NamedTuple):
+    """What a function answered, or what it raised."""
+
+    value: Any = None
+    fault: Exception | None = None
 
 
 class Database:
@@ -50,20 +84,25 @@ class Database:
     def __init__(self, engine: Engine, thread: ThreadPoolExecutor) -> None:
         self._engine = engine
         self._thread = thread
+        self._waiting: deque[_Asked] = deque()
 
     async def run(self, work: Callable[[Connection], T]) -> T:
-        """Run this function on the database's thread, in a transaction of its own.
+        """Run this function on the database's thread, all or nothing.
 
-        It commits when the function returns and rolls back when it raises; what it raises is
-        raised here, but a failure of the store becomes StoreUnavailable. A caller that is cancelled
-        while the function runs does not stop it: it commits all the same.
+        It is committed when this returns, and undone when the function raises; what it raises is
+        raised here, but a failure of the store becomes StoreUnavailable. It may be run twice: what the
+        first time did is undone then. A caller that is cancelled does not stop it: it commits all
+        the same.
         """
-        loop = asyncio.get_running_loop()
+        asked = _Asked(work)
+        self._waiting.append(asked)
         try:
-            future = loop.run_in_executor(self._thread, self._transaction, work)
+            self._thread.submit(self._commit_waiting)
         except RuntimeError as error:
+            self._waiting.remove(asked)
             raise StoreUnavailable("The database is closed.") from error
-        return await future
+        answer: T = await asked.answer
+        return answer
 
     def close(self) -> None:
         """Finish what runs, then let go of the file. Idempotent."""
@@ -73,9 +112,41 @@ class Database:
             return
         self._thread.shutdown(wait=True)
 
-    def _transaction(self, work: Callable[[Connection], T]) -> T:
-        with _translating(), self._engine.begin() as connection:
-            return work(connection)
+    def _commit_waiting(self) -> None:
+        """Submitted once for each that waits: the first of them finds the others here, too."""
+        group: list[_Asked] = []
+        while self._waiting and len(group) < MOST_TOGETHER:
+            group.append(self._waiting.popleft())
+        done = self._together(group) if len(group) > 1 else [self._alone(each) for each in group]
+        for asked, what in zip(group, done, strict=True):
+            asked.tell(what)
+
+    def _together(self, group: list[_Asked]) -> list[Done]:
+        try:
+            with self._engine.begin() as connection:
+                return [_in_savepoint(asked, connection) for asked in group]
+        except DBAPIError:  # whose fault it is, each finds out alone
+            return [self._alone(asked) for asked in group]
+
+    def _alone(self, asked: _Asked) -> Done:
+        try:
+            with _translating(), self._engine.begin() as connection:
+                return Done(asked.work(connection))
+        except Exception as fault:
+            return Done(fault=fault)
+
+
+def _in_savepoint(asked: _Asked, connection: Connection) -> Done:
+    """Raises DBAPIError if not even what it did can be undone, or the store failed."""
+    try:
+        with connection.begin_nested():
+            return Done(asked.work(connection))
+    except IntegrityError as fault:
+        return Done(fault=fault)
+    except DBAPIError:
+        raise
+    except Exception as fault:
+        return Done(fault=fault)
 
 
 def open_database(path: Path) -> Database:
@@ -142,6 +213,7 @@ def _engine(path: Path) -> Engine:
         URL.create("sqlite", database=str(path.absolute())),
         poolclass=StaticPool,
         connect_args={"isolation_level": None, "timeout": LOCK_WAIT_SECONDS},
+        hide_parameters=True,  # of what people said, in errors that are logged
     )
 
     @event.listens_for(engine, "connect")
