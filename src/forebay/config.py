@@ -34,6 +34,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from forebay.admission import AdmissionSettings
 from forebay.alerts import AlertSettings
 from forebay.catalog import BUILT_IN, SMOLLM2, LaneFactors, ModelSettings
+from forebay.conversation import ConversationSettings
 from forebay.core.wording import placed, plain
 from forebay.engine.settings import ScriptedSettings
 from forebay.gateway import GatewaySettings
@@ -44,10 +45,8 @@ from forebay.tokens import TokensSettings
 
 PREFIX = "FOREBAY_"
 _PLACES = {"data_dir": Path("~/.local/share/forebay"), "cache_dir": Path("~/.cache/forebay")}
-# Read by others: the key that `chat` and the printed curl use, and the file itself.
-_NOT_SETTINGS = {"FOREBAY_API_KEY", "FOREBAY_CONFIG"}
-# Flags that are not called as their setting.
-_FLAGS = {"serve": "model"}
+_NOT_SETTINGS = {"FOREBAY_API_KEY", "FOREBAY_CONFIG"}  # `chat` and the printed curl read the key
+_FLAGS = {"serve": "model"}  # those that are not called as their setting
 # What Kubernetes puts into every container beside a Service whose name begins with forebay.
 _SERVICE_LINK = re.compile(r".*_(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
 _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
@@ -99,6 +98,7 @@ class Settings:
     gateway: GatewaySettings = _group(GatewaySettings, "Limits and times of the HTTP side.")
     admission: AdmissionSettings = _group(AdmissionSettings, "How long calls may wait.")
     idempotency: IdempotencySettings = _group(IdempotencySettings, "Calls with a key of their own.")
+    conversation: ConversationSettings = _group(ConversationSettings, "What is kept of dialogues.")
     queue: QueueSettings = _group(QueueSettings, "Bounds and weights of the queue.")
     tokens: TokensSettings = _group(TokensSettings, "Bounds of tokenising.")
     alerts: AlertSettings = _group(AlertSettings, "The webhooks of spend alerts.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from forebay.core.dialogue import Item
 from forebay.core.job import Lane, Sampling
 from forebay.core.principal import Principal
 
@@ -43,10 +44,33 @@ class Idempotency(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Remembrance:
+    """What a call goes on from, and what is to be remembered of it.
+
+    `input` is what is new. It goes on from a conversation, from an earlier response, or from nothing
+    (both None). `turn_id` names the turn that is stored of it; None: nothing is. `record` is what the
+    API echoes of the request. `instructions` are a system message of this call alone. `fresh`: a
+    conversation that is gone is begun anew; `cut`: a past that does not fit is cut (C3), not refused.
+    `field` is the request's field with the new input.
+    """
+
+    input: tuple[Item, ...]
+    turn_id: str | None = None
+    conversation_id: str | None = None
+    previous_id: str | None = None
+    instructions: str = ""
+    record: bytes = b""
+    fresh: bool = False
+    cut: bool = True
+    field: str = "input"
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """One accepted-for-processing request; its id names the call, its job, hold and usage row.
 
-    It has `messages` (a chat) or a `prompt` (text or token ids, to be completed as it is).
+    It has `messages` (a chat), a `prompt` (text or token ids, to be completed as it is), or a
+    `remembrance` (a chat whose earlier messages are here).
     `queue_deadline_seconds` is the longest that the client would have it wait in the queue.
     """
 
@@ -60,9 +84,17 @@ class Call:
     max_output_tokens: int | None = None
     choices: int = 1
     sampling: SamplingWish = field(default_factory=SamplingWish)
+    remembrance: Remembrance | None = None
     idempotency: Idempotency | None = None
     queue_deadline_seconds: float | None = None
     body_bytes: int = 0  # of its request
+
+    @property
+    def asks_with(self) -> str:
+        """The field of its request that has the text."""
+        if self.remembrance is not None:
+            return self.remembrance.field
+        return "messages" if self.messages else "prompt"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,14 @@
 
     ForebayError
       CallerError      the call is wrong or not allowed; never retried by us      4xx
-        InvalidRequest, UnsupportedParameter, ContextLengthExceeded                400
+        InvalidRequest, UnsupportedParameter, ContextLengthExceeded,
+        ConversationFull                                                           400
         InvalidKey                                                                 401
         NotAllowed                                                                 403
         ModelNotFound, NotFound                                                    404
         MethodNotAllowed                                                           405
         RequestTimeout, ClientTooSlow                                              408
-        IdempotencyKeyInUse                                                        409
+        IdempotencyKeyInUse, ConversationLocked                                    409
         RequestTooLarge                                                            413
         IdempotencyKeyReused                                                       422
         InsufficientQuota, RateLimited, TooManyOpenCalls, FlowFull                 429
@@ -100,6 +101,14 @@ class ClientTooSlow(CallerError):
 
 class IdempotencyKeyInUse(CallerError):
     """A call with this Idempotency-Key is running elsewhere; retry to get its answer."""
+
+
+class ConversationLocked(CallerError):
+    """Another call is working on this conversation; retry when it has ended."""
+
+
+class ConversationFull(CallerError):
+    """No more can be stored: a conversation, or all of an organisation's together, are too large."""
 
 
 class IdempotencyKeyReused(CallerError):

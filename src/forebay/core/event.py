@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from forebay.core.delta import FinishReason, TokenLogprob
+from forebay.core.dialogue import Window
 from forebay.core.errors import ForebayError
 from forebay.core.job import Lane
 from forebay.core.usage import Usage
@@ -71,7 +72,8 @@ class Admitted:
     """For the gateway, from the pipeline itself: the call holds money and a place in the queue.
 
     `call_id` and `created_at` (Unix seconds) are those of the call whose events follow: of an
-    earlier one if this is `replayed`, because its idempotency key was sent again.
+    earlier one if this is `replayed`, because its idempotency key was sent again. `window`: of a call
+    that goes on from something.
     """
 
     call_id: str
@@ -81,6 +83,7 @@ class Admitted:
     fingerprint: str
     input_tokens: int
     replayed: bool = False
+    window: Window | None = None
 
 
 StreamEvent = Started | Delta | Finished | Failed | LeaseExpired

@@ -94,7 +94,7 @@ class Job:
     `owner` is the process that may enqueue it (the owner of record), `weight` the plan weight of
     its organisation, `deadline_seconds` the longest it may wait before its first lease.
     `resumable` is E8's verdict: a prefix of its output carries all decoding state. `kept`: the
-    answer is stored with the settlement.
+    answer is stored with the settlement; `turn_id`: and as this turn of a dialogue.
     """
 
     id: str
@@ -112,6 +112,7 @@ class Job:
     choices: int = 1
     deadline_seconds: float | None = None
     kept: bool = False
+    turn_id: str = ""
     resume: Resume = field(default_factory=Resume)
 
     @property

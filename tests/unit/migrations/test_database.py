@@ -10,18 +10,21 @@ import subprocess
 import sys
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
+from sqlalchemy import event
 from sqlalchemy.exc import IntegrityError
 
 from forebay.alerts import sql as alerts
+from forebay.conversation import sql_tables as conversation
 from forebay.core.errors import StoreUnavailable
 from forebay.migrations import Database, DatabaseRefused, open_database, upgrade
 from forebay.tenancy import sql_tables as tenancy
@@ -87,7 +90,7 @@ async def test_opening_again_changes_nothing_and_loses_nothing(path: Path) -> No
 
 async def test_the_rooms_tables_are_what_the_migrations_make(database: Database) -> None:
     def differences(connection: sa.Connection) -> list[object]:
-        tables = [tenancy.METADATA, alerts.METADATA]
+        tables = [tenancy.METADATA, alerts.METADATA, conversation.METADATA]
         return list(compare_metadata(MigrationContext.configure(connection), tables))
 
     assert await database.run(differences) == []
@@ -245,6 +248,51 @@ async def test_a_broken_rule_of_the_schema_stays_an_integrity_error(database: Da
                 )
             )
         )
+
+
+async def test_what_waits_is_committed_together_and_each_is_all_or_nothing(
+    database: Database,
+) -> None:
+    """One that raises, breaks a rule or meets a failing store takes nothing with it."""
+    commits: list[None] = []
+    event.listen(database._engine, "commit", lambda _: commits.append(None))
+
+    def fail(connection: sa.Connection) -> None:
+        insert(connection, "undone")
+        raise LookupError("stop")
+
+    def add(number: int) -> Callable[[sa.Connection], None]:
+        return lambda connection: insert(connection, f"org_{number}")
+
+    held = threading.Event()
+    first = asyncio.ensure_future(database.run(lambda _: held.wait()))
+    await asyncio.sleep(0.05)  # it runs; the others wait for the thread
+    works = [*map(add, range(20)), fail, add(0), *map(add, range(20, 40))]
+    group = asyncio.gather(*map(database.run, works), return_exceptions=True)
+    await asyncio.sleep(0)
+    held.set()
+    await first
+    faults = [type(each) for each in await group if each is not None]
+    assert faults == [LookupError, IntegrityError]
+    assert await database.run(count) == 40
+    assert len(commits) == 3, "the first, all that waited, and the count"
+
+
+async def test_a_group_in_which_the_store_fails_is_tried_one_by_one(database: Database) -> None:
+    held = threading.Event()
+    first = asyncio.ensure_future(database.run(lambda _: held.wait()))
+    await asyncio.sleep(0.05)
+    works: list[Callable[[sa.Connection], Any]] = [
+        lambda connection: insert(connection, "one"),
+        lambda connection: connection.exec_driver_sql("SELECT * FROM absent"),
+        lambda connection: insert(connection, "two"),
+    ]
+    group = asyncio.gather(*map(database.run, works), return_exceptions=True)
+    await asyncio.sleep(0)
+    held.set()
+    await first
+    assert [type(each) for each in await group] == [type(None), StoreUnavailable, type(None)]
+    assert await database.run(count) == 2
 
 
 async def test_a_failing_store_is_our_error(database: Database) -> None:

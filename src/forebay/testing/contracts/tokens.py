@@ -369,3 +369,20 @@ async def test_a_decoder_says_what_a_token_stands_for_and_whether_it_holds_somet
         assert bool(decoder.held) == (shown.encode() != data)
         assert decoder.held >= len(data.decode(errors="ignore")) - len(shown)
     assert data.decode() == text
+
+
+# -- dialogues that grow ----------------------------------------------------------------------------------
+
+
+async def test_a_dialogue_that_goes_on_begins_with_all_of_what_it_was(
+    subject: TokensSubject,
+) -> None:
+    """So the engine's prefix cache has the whole of the last prompt."""
+    dialogue = [Message("system", "Be brief.")]
+    before: tuple[int, ...] = ()
+    for question, answer in (("Hello", "Hi!"), ("And\nyou?", " Fine. "), ("", "")):
+        dialogue.append(Message("user", question))
+        ids = await subject.ids(*dialogue)
+        assert ids[: len(before)] == before
+        before = ids
+        dialogue.append(Message("assistant", answer))

@@ -1,0 +1,128 @@
+"""Conversations and stored responses: what was said before, for as long as it is to be remembered.
+
+      begin              keep                show
+    ─────────▶ OPEN ───────────▶ KEPT ───────────────▶ SHOWN ──▶ gone: expired, or deleted
+                 │                 │
+                 └──── drop ───────┴──▶ gone: the call failed, or its client left
+
+A turn is new input and the answer to it. It is begun when its call holds money, kept before the call
+is settled, and shown once it is: whoever asks for a turn that is KEPT has to ask the ledger.
+
+Invariants
+- C1 Everything belongs to one organisation: with another's id, whatever is asked, the answer is the
+  one for an id that does not exist (KeyError).
+- C2 What has expired is gone, at that moment, whether or not it has been swept.
+- C3 A prompt shows the system messages at the beginning and the new input, and of the last K turns
+  as many as fit, whole: `window.py`.
+- C4 A conversation has at most one turn that is not shown; it grows only by turns made from its
+  present revision. So appends are in order, none is lost, and no two are mixed.
+- C5 A turn appears in the past of others, and its items in lists, only when it is shown: with all of
+  its items, or not at all. Of an answer kept twice the one of the newer attempt stays.
+- C6 Counts and bytes are bounded, per conversation and per organisation; what is deleted or has
+  expired counts no more.
+
+Not here: what of the past is shown to the model (`window.py`), whether a call is settled
+(`forebay.ledger`), when turns are begun and shown (`forebay.pipeline`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from forebay.core.dialogue import Conversation, Item, Page, Past, Pending, Said, Turn
+
+
+class Conversations(ABC):
+    """Dialogues by name. Safe from any number of tasks; a cancelled caller's verb may commit all the same."""
+
+    @abstractmethod
+    async def create(self, conversation: Conversation, items: Sequence[Item]) -> None:
+        """Store it with its first items. Raises ConversationFull (C6)."""
+
+    @abstractmethod
+    async def find(self, organisation_id: str, id: str) -> Conversation:
+        """Raises KeyError (C1, C2)."""
+
+    @abstractmethod
+    async def annotate(
+        self, organisation_id: str, id: str, metadata: Mapping[str, str]
+    ) -> Conversation:
+        """Replace its metadata. Raises KeyError."""
+
+    @abstractmethod
+    async def delete(self, organisation_id: str, id: str) -> None:
+        """Forget it with all of its items and turns, also one that is open. Raises KeyError."""
+
+    @abstractmethod
+    async def add(self, organisation_id: str, id: str, items: Sequence[Item]) -> None:
+        """Append items that no call has made. Raises KeyError, ConversationLocked, ConversationFull."""
+
+    @abstractmethod
+    async def items(self, organisation_id: str, id: str, page: Page) -> list[Item]:
+        """Of a conversation. Raises KeyError, also for a `page.after` that is none of its items."""
+
+    @abstractmethod
+    async def item(self, organisation_id: str, id: str, item_id: str) -> Item:
+        """One of them. Raises KeyError."""
+
+    @abstractmethod
+    async def remove_item(self, organisation_id: str, id: str, item_id: str) -> Conversation:
+        """Forget one item; answers the conversation. Raises KeyError, ConversationLocked.
+
+        Its turn lacks it too; the answer of a turn stays, without its text.
+        """
+
+
+class Turns(ABC):
+    """What calls make of dialogues. The same store, and as safe."""
+
+    @abstractmethod
+    async def past(
+        self, organisation_id: str, *, conversation_id: str | None, previous_id: str | None
+    ) -> Past:
+        """All that was said in a conversation, or up to and with a shown turn. Raises KeyError."""
+
+    @abstractmethod
+    async def begin(self, turn: Turn, *, revision: int = 0) -> None:
+        """Store an open turn; the same id again changes nothing.
+
+        In a conversation: raises KeyError if it is gone, ConversationLocked if it has another turn
+        that is not shown or is not at this revision any more (C4). It does not expire under its call
+        (for a day); its time to live begins anew when that ends (`show`, `drop`). After an earlier
+        turn: raises KeyError unless that is shown. Raises ConversationFull (C6); what a chain of turns
+        has said is bounded like a conversation.
+        """
+
+    @abstractmethod
+    async def keep(self, turn_id: str, attempt: int, said: Said) -> None:
+        """Store the answer, not shown yet; replaces that of an older attempt (C5).
+
+        No-op for a turn that is gone or shown, or has the answer of a newer attempt.
+        """
+
+    @abstractmethod
+    async def show(self, turn_id: str) -> None:
+        """Its call was settled: the turn is visible, and its conversation's revision goes up.
+
+        No-op for a turn that is gone or shown; one without an answer is dropped.
+        """
+
+    @abstractmethod
+    async def drop(self, turn_id: str) -> None:
+        """Its call ended without a turn to show. No-op for one that is gone or shown."""
+
+    @abstractmethod
+    async def find(self, organisation_id: str, turn_id: str) -> Turn:
+        """A turn in any state. Raises KeyError (C1, C2)."""
+
+    @abstractmethod
+    async def delete(self, organisation_id: str, turn_id: str) -> None:
+        """Forget a shown turn, with its items unless they are a conversation's. Raises KeyError.
+
+        The past of later turns then lacks it.
+        """
+
+    @abstractmethod
+    async def sweep(self) -> list[Pending]:
+        """Delete what has expired, and answer all turns that are not shown."""

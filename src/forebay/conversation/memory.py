@@ -1,0 +1,218 @@
+"""Dialogues in memory: the specification that the other store is compared with.
+
+No verb awaits, so each runs to completion on the event loop: that is its atomicity.
+
+Not here: what is kept, and what it counts (`memory_state`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from forebay.conversation.contract import Conversations, Turns
+from forebay.conversation.memory_state import Room, State, Step
+from forebay.conversation.rules import (
+    CALL_SECONDS,
+    Size,
+    conversation_bytes,
+    exists_already,
+    items_bytes,
+    require_revision,
+    require_room,
+    turn_bytes,
+)
+from forebay.conversation.settings import ConversationSettings
+from forebay.core.clock import Clock
+from forebay.core.dialogue import Conversation, Item, Page, Past, Pending, Said, Turn, TurnState
+
+
+class MemoryConversations(Conversations):
+    """One per process; `turns` is the other contract on the same dialogues."""
+
+    def __init__(self, settings: ConversationSettings, clock: Clock) -> None:
+        self._state = State(settings, clock)
+        self.turns = MemoryTurns(self._state)
+
+    async def create(self, conversation: Conversation, items: Sequence[Item]) -> None:
+        state = self._state
+        state.refresh()
+        if conversation.id in state.rooms:
+            raise exists_already(conversation.id)
+        size = items_bytes(items)
+        require_room(state.settings, Size(len(items), size))
+        state.require_bytes(
+            conversation.organisation_id, conversation_bytes(conversation.metadata) + size
+        )
+        room = Room(replace(conversation, metadata=dict(conversation.metadata)))
+        state.rooms[conversation.id] = room
+        for item in items:
+            state.append(room, item)
+
+    async def find(self, organisation_id: str, id: str) -> Conversation:
+        self._state.refresh()
+        return self._state.room(organisation_id, id).conversation
+
+    async def annotate(
+        self, organisation_id: str, id: str, metadata: Mapping[str, str]
+    ) -> Conversation:
+        self._state.refresh()
+        room = self._state.room(organisation_id, id)
+        room.conversation = replace(room.conversation, metadata=dict(metadata))
+        return room.conversation
+
+    async def delete(self, organisation_id: str, id: str) -> None:
+        self._state.refresh()
+        self._state.room(organisation_id, id)
+        self._state.forget_room(id)
+
+    async def add(self, organisation_id: str, id: str, items: Sequence[Item]) -> None:
+        now = self._state.refresh()
+        room = self._state.unlocked(organisation_id, id)
+        size = items_bytes(items)
+        require_room(
+            self._state.settings, Size(room.size.items + len(items), room.size.bytes + size)
+        )
+        self._state.require_bytes(organisation_id, size)
+        for item in items:
+            self._state.append(room, item)
+        revision = room.conversation.revision + 1
+        room.conversation = replace(_touched(room.conversation, now), revision=revision)
+
+    async def items(self, organisation_id: str, id: str, page: Page) -> list[Item]:
+        self._state.refresh()
+        room = self._state.room(organisation_id, id)
+        first = 0 if page.after is None else _number(room, page.after)
+        if page.newest_first:
+            found = (
+                each.item
+                for at, each in reversed(room.entries.items())
+                if page.after is None or at < first
+            )
+        else:
+            found = (each.item for at, each in room.entries.items() if at > first)
+        return list(islice(found, page.limit))
+
+    async def item(self, organisation_id: str, id: str, item_id: str) -> Item:
+        self._state.refresh()
+        room = self._state.room(organisation_id, id)
+        return room.entries[_number(room, item_id)].item
+
+    async def remove_item(self, organisation_id: str, id: str, item_id: str) -> Conversation:
+        self._state.refresh()
+        room = self._state.unlocked(organisation_id, id)
+        self._state.remove(room, _number(room, item_id))
+        revision = room.conversation.revision + 1
+        room.conversation = replace(room.conversation, revision=revision)
+        return room.conversation
+
+
+class MemoryTurns(Turns):
+    """Made by `MemoryConversations`."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    async def past(
+        self, organisation_id: str, *, conversation_id: str | None, previous_id: str | None
+    ) -> Past:
+        self._state.refresh()
+        if conversation_id is not None:
+            room = self._state.room(organisation_id, conversation_id)
+            return Past(tuple(room.items), room.conversation.revision)
+        return Past() if previous_id is None else self._state.past(organisation_id, previous_id)
+
+    async def begin(self, turn: Turn, *, revision: int = 0) -> None:
+        state = self._state
+        now = state.refresh()
+        if turn.id in state.steps:
+            return
+        room: Room | None = None
+        past = Size()
+        if turn.conversation_id is not None:
+            room = state.unlocked(turn.organisation_id, turn.conversation_id)
+            require_revision(room.conversation.revision, revision)
+            past = room.size
+        elif turn.previous_id is not None:
+            items = state.past(turn.organisation_id, turn.previous_id).items
+            past = Size(len(items), items_bytes(items))
+        size = items_bytes(turn.input)
+        require_room(state.settings, Size(past.items + len(turn.input) + 1, past.bytes + size))
+        state.require_bytes(turn.organisation_id, turn_bytes(turn.record) + size)
+        after_id = None if room is not None else turn.previous_id
+        state.steps[turn.id] = Step(_opened(turn), after_id)
+        if room is not None:
+            room.conversation = _touched(room.conversation, now, CALL_SECONDS)
+
+    async def keep(self, turn_id: str, attempt: int, said: Said) -> None:
+        step = self._not_shown(turn_id)
+        if step is not None and attempt >= step.turn.attempt:
+            step.turn = replace(step.turn, state=TurnState.KEPT, attempt=attempt, said=said)
+
+    async def show(self, turn_id: str) -> None:
+        step = self._not_shown(turn_id)
+        if step is None:
+            return
+        if step.turn.said is None:
+            await self.drop(turn_id)
+            return
+        self._release(step)
+        step.turn = replace(step.turn, state=TurnState.SHOWN)
+        if step.turn.conversation_id is not None:
+            room = self._state.rooms[step.turn.conversation_id]
+            for item in step.items:
+                step.last = self._state.append(room, item, turn_id)
+            revision = room.conversation.revision + 1
+            room.conversation = replace(room.conversation, revision=revision)
+
+    async def drop(self, turn_id: str) -> None:
+        step = self._not_shown(turn_id)
+        if step is not None:
+            self._release(step)
+            self._state.forget_step(turn_id)
+
+    async def find(self, organisation_id: str, turn_id: str) -> Turn:
+        self._state.refresh()
+        return self._state.step(organisation_id, turn_id).turn
+
+    async def delete(self, organisation_id: str, turn_id: str) -> None:
+        self._state.refresh()
+        self._state.shown(organisation_id, turn_id)
+        self._state.forget_step(turn_id)
+
+    async def sweep(self) -> list[Pending]:
+        self._state.refresh()
+        turns = [step.turn for step in self._state.steps.values()]
+        return [
+            Pending(turn.id, turn.organisation_id, turn.call_id)
+            for turn in turns
+            if turn.state is not TurnState.SHOWN
+        ]
+
+    def _release(self, step: Step) -> None:
+        """Its call does not work on its conversation any more."""
+        room = self._state.rooms.get(step.turn.conversation_id or "")
+        if room is not None:
+            room.conversation = _touched(room.conversation, self._state.clock.now())
+
+    def _not_shown(self, turn_id: str) -> Step | None:
+        self._state.refresh()
+        step = self._state.steps.get(turn_id)
+        return None if step is None or step.turn.state is TurnState.SHOWN else step
+
+
+def _touched(conversation: Conversation, now: float, least: int = 0) -> Conversation:
+    return replace(conversation, expires_at=now + max(conversation.ttl_seconds, least))
+
+
+def _opened(turn: Turn) -> Turn:
+    return replace(turn, state=TurnState.OPEN, attempt=0, said=None)
+
+
+def _number(room: Room, item_id: str) -> int:
+    """The first of this id. Raises KeyError."""
+    for at, entry in room.entries.items():
+        if entry.item.id == item_id:
+            return at
+    raise KeyError(item_id)
