@@ -24,7 +24,9 @@ from forebay.core.principal import Principal, RateLimits, Scopes
 from forebay.gateway import GatewaySettings, Readiness, Services
 from forebay.gateway.app import build_public
 from forebay.pipeline.administration import Administration
+from forebay.pipeline.dialogues import Dialogues
 from forebay.pipeline.interactive import InteractivePipeline
+from forebay.pipeline.turns import ShownTurns
 from forebay.testing.desk import memory_desk
 from forebay.testing.loop import spawn
 from forebay.testing.plans import Scenario
@@ -92,6 +94,10 @@ class Site:
             spawn=spawn,
             health=Readiness,
             administration=Administration(memory_desk(world.clock)),
+            dialogues=Dialogues(
+                world.conversations, world.clock, world.ids, world.scenario.conversation
+            ),
+            turns=ShownTurns(world.turns, self.pipeline.rooms.remember),
         )
         self.app = build_public(services, GatewaySettings())
 

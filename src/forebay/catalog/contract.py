@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from forebay.core.call import Route
-from forebay.core.job import Lane
+from forebay.core.job import Lane, Sampling
 from forebay.core.principal import Principal
 
 
@@ -41,6 +41,11 @@ class Catalog(ABC):
         Raises ModelNotFound naming the nearest models this key may use (also for models it may
         not use: they look unknown), NotAllowed for a lane outside its plan.
         """
+
+    @abstractmethod
+    def defaults(self, model: str) -> Sampling:
+        """How a call of this name or alias is sampled if it says nothing; of one that does not
+        exist, anyhow."""
 
     @abstractmethod
     def models(self, principal: Principal) -> list[ModelCard]:

@@ -55,11 +55,17 @@ class StaticCatalog(Catalog):
             context_tokens=settings.context_tokens,
             ceiling_tokens=ceiling_tokens,
             asked=asked,
-            sampling=Sampling(temperature=settings.temperature, top_p=settings.top_p),
+            sampling=self.defaults(settings.id),
             fingerprint=self._fingerprints[settings.id],
             pool_kv_tokens=settings.kv_tokens,
             pool_sequences=settings.max_sequences,
         )
+
+    def defaults(self, model: str) -> Sampling:
+        settings = self._names.get(model)
+        if settings is None:
+            return Sampling()
+        return Sampling(temperature=settings.temperature, top_p=settings.top_p)
 
     def models(self, principal: Principal) -> list[ModelCard]:
         return [_card(model) for model in self._models if choose.allowed(principal, model)]

@@ -39,6 +39,7 @@ EVENTS = {
     "webhook_given_up": "An event is not tried again: its receiver said 410, or failed for a day.",
     "alert_sums_incomplete": "Rows were archived before alerts had counted them; it says what to do.",
     "alerting_failed": "A store failed while alerts were looked at; it is tried again in a second.",
+    "turn_not_told": "A turn could not be shown or dropped when its call ended; it is tried again.",
     "task_failed": "A background task ended with an error.",
     "unhandled_error": "A request ended with an unexpected error (500).",
     "server_ready": "Both listeners accept connections.",

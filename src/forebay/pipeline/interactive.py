@@ -5,7 +5,7 @@ carries it, this process is the job's owner of record, and ARCHITECTURE.md ("Who
 resolves it when a process dies. So every hold is resolved exactly once, also when we are killed
 between two lines.
 
-Not here: HTTP (`forebay.gateway`), the conversation and guard steps of the walk (not built yet).
+Not here: HTTP (`forebay.gateway`), the guard step of the walk (not built yet).
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import asyncio
 from collections.abc import AsyncGenerator, Collection
 from dataclasses import replace
 
-from forebay.admission import Need, Permit, Place, Standing
-from forebay.core.call import Call, Prompt, Route, SamplingWish
+from forebay.admission import BODY_BYTES_PER_TOKEN, Need, Permit, Place, Standing
+from forebay.conversation import Search
+from forebay.core.call import Call, Prompt, Route
+from forebay.core.dialogue import Window
 from forebay.core.errors import (
     AlreadyResolved,
     ContextLengthExceeded,
@@ -36,17 +38,24 @@ from forebay.core.event import (
     StreamEvent,
 )
 from forebay.core.hold import Bill, Claim, Hold, HoldRequest
-from forebay.core.job import Flow, Job, Removal, Resume, Sampling
+from forebay.core.job import Flow, Job, Removal, Resume
 from forebay.core.principal import Principal
 from forebay.core.usage import Outcome, Usage, UsageRow
 from forebay.pipeline.kept import IdempotencySettings, KeptCalls
 from forebay.pipeline.kept_answer import encode_head, key_refusal
 from forebay.pipeline.live import LiveCall
 from forebay.pipeline.rooms import Rooms
+from forebay.pipeline.terms import (
+    LEAST_OUTPUT_TOKENS,
+    fit,
+    limit_tokens,
+    require_choices,
+    sampling_of,
+    too_long,
+)
+from forebay.pipeline.turns import Recalled
 
 BEAT_SECONDS = 1.0
-# A default output bound shrinks to what fits the context or the balance, but not below this.
-LEAST_OUTPUT_TOKENS = 16
 # A job whose workers died this often is not handed to a third one: it may be what kills them.
 MOST_ATTEMPTS = 3
 
@@ -96,18 +105,23 @@ class InteractivePipeline:
             await self.weigh(call.principal, call.body_bytes)
         lane, wish = call.lane, call.max_output_tokens
         route = rooms.catalog.choose(call.principal, call.model, lane, wish)  # ③
-        _require_choices(call, route)
+        require_choices(call, route)
         # The wait that ⑦ would refuse, before anything is spent on the prompt: its answer alone.
         await rooms.admission.foresee(await self._place(call, route, 0))
-        prompt = await self._count(call, route)  # ⑤ exact P
-        route = _fit(route, len(prompt.ids), call)
-        admitted = self._admitted(call, route, len(prompt.ids))
+        recalled = await self._recall(call)  # ④
+        prompt, window = await self._count(call, route, recalled)  # ⑤ exact P
+        route = fit(route, len(prompt.ids), call)
+        admitted = self._admitted(call, route, len(prompt.ids), window)
         permit, hold = await self._reserve(call, route, admitted)  # ⑦ ⑧ M is final
         job = self._job(call, route, prompt, hold)
         live = LiveCall(job, rooms.stream.read(job), rooms.clock, permit)
         self._live[job.id] = live
         try:
+            if recalled is not None:
+                await rooms.remember.begin(call, recalled, admitted.created_at)
+                recalled = None  # the past is large, and the answer may take long
             self._refuse_if_breaking_off()
+            live.refused_for = "queue_full"
             await rooms.queue.enqueue(job)  # ⑨ the job carries the hold from here
             live.enqueued = True
             self._start_deadline(live)
@@ -205,11 +219,60 @@ class InteractivePipeline:
         """The same, to look at."""
         return self._live.values()
 
-    async def _count(self, call: Call, route: Route) -> Prompt:
+    async def count(self, call: Call) -> int:
+        """The tokens of the prompt that this call would have. Nothing is run or charged."""
+        route = self.rooms.catalog.choose(
+            call.principal, call.model, call.lane, call.max_output_tokens
+        )
+        if call.idempotency is not None:
+            await self.weigh(call.principal, call.body_bytes)
+        prompt, _ = await self._count(call, route, await self._recall(call))
+        return len(prompt.ids)
+
+    async def _recall(self, call: Call) -> Recalled | None:
+        wish = call.remembrance
+        return None if wish is None else await self.rooms.remember.recall(call, wish)
+
+    async def _count(
+        self, call: Call, route: Route, recalled: Recalled | None
+    ) -> tuple[Prompt, Window | None]:
         scope = call.principal.scopes.organisation_id
+        if recalled is not None:
+            return await self._fitting(call, route, recalled)
         if call.messages:
-            return await self.rooms.tokens.render(route.model, call.messages, scope=scope)
-        return await self.rooms.tokens.encode(route.model, call.prompt, scope=scope)
+            return await self.rooms.tokens.render(route.model, call.messages, scope=scope), None
+        return await self.rooms.tokens.encode(route.model, call.prompt, scope=scope), None
+
+    async def _fitting(self, call: Call, route: Route, recalled: Recalled) -> tuple[Prompt, Window]:
+        """The prompt with as much of the past as fits context − M₀ (C3), or with all of it if the
+        client does not want it cut."""
+        limit, turns = limit_tokens(route, call), len(recalled.dialogue.turns)
+        if not recalled.wish.cut:
+            try:
+                return await self._showing(call, route, recalled, turns), recalled.window(turns)
+            except ContextLengthExceeded:
+                raise too_long(call, route, "far more") from None
+        within = recalled.within(limit * BODY_BYTES_PER_TOKEN)
+        search = Search(turns, min(self.rooms.remember.settings.recent_turns, within))
+        fitting: Prompt | None = None
+        while (tried := search.next()) is not None:
+            try:
+                prompt = await self._showing(call, route, recalled, tried)
+            except (ContextLengthExceeded, InvalidRequest):  # too large even to be counted
+                if tried == 0:
+                    raise too_long(call, route, "far more") from None
+                search.tell(tried, fits=False)
+                continue
+            fits = len(prompt.ids) <= limit - route.ceiling_tokens
+            search.tell(tried, fits)
+            if fits or tried == 0:
+                fitting = prompt
+        assert fitting is not None, "no turn at all was tried at last"
+        return fitting, recalled.window(search.found or 0)
+
+    async def _showing(self, call: Call, route: Route, recalled: Recalled, turns: int) -> Prompt:
+        scope = call.principal.scopes.organisation_id
+        return await self.rooms.tokens.render(route.model, recalled.messages(turns), scope=scope)
 
     async def _place(self, call: Call, route: Route, input_tokens: int) -> Place:
         flow, queue = _flow(call), self.rooms.queue
@@ -235,10 +298,17 @@ class InteractivePipeline:
         if permit is not None:
             self.rooms.admission.settle(permit, live.used_tokens)
 
-    def _admitted(self, call: Call, route: Route, input_tokens: int) -> Admitted:
-        created_at = self.rooms.clock.now()
+    def _admitted(
+        self, call: Call, route: Route, input_tokens: int, window: Window | None
+    ) -> Admitted:
         return Admitted(
-            call.id, created_at, route.model, route.lane, route.fingerprint, input_tokens
+            call.id,
+            self.rooms.clock.now(),
+            route.model,
+            route.lane,
+            route.fingerprint,
+            input_tokens,
+            window=window,
         )
 
     async def _hold(self, call: Call, route: Route, admitted: Admitted) -> Hold:
@@ -272,7 +342,7 @@ class InteractivePipeline:
 
     def _job(self, call: Call, route: Route, prompt: Prompt, hold: Hold) -> Job:
         flow = _flow(call)
-        sampling = _sampling(route.sampling, call.sampling)
+        sampling = sampling_of(route.sampling, call.sampling)
         return Job(
             id=call.id,
             attempt=hold.attempt,
@@ -291,6 +361,7 @@ class InteractivePipeline:
                 flow, call.queue_deadline_seconds
             ),
             kept=call.idempotency is not None,
+            turn_id=(call.remembrance and call.remembrance.turn_id) or "",
         )
 
     def _start_deadline(self, live: LiveCall) -> None:
@@ -378,6 +449,7 @@ class InteractivePipeline:
 
     def _forget(self, live: LiveCall) -> None:
         self._settle_permit(live)
+        self.rooms.remember.forget(live.job.id)
         if live.deadline is not None:
             live.deadline.cancel()
         if live.finished:
@@ -396,64 +468,6 @@ def _claim(call: Call, head: bytes = b"") -> Claim | None:
     """What a keyed call claims with its hold (L9); `head`: what its answer is told again with."""
     keyed = call.idempotency
     return None if keyed is None else Claim(keyed.key, keyed.fingerprint, head)
-
-
-def _require_choices(call: Call, route: Route) -> None:
-    """Refuse more choices than one engine runs at once, and several of what is always the same."""
-    if route.pool_sequences is not None and call.choices > route.pool_sequences:
-        raise InvalidRequest(
-            f"n is {call.choices}, but this model generates at most {route.pool_sequences} choices "
-            "at once. Lower n.",
-            param="n",
-            code="integer_above_max_value",
-        )
-    if call.choices > 1 and _sampling(route.sampling, call.sampling).temperature == 0:
-        raise InvalidRequest(
-            f"n is {call.choices}, but with temperature 0 every choice would be the same. Send n 1, "
-            "or a temperature above 0.",
-            param="n",
-            code="invalid_value",
-        )
-
-
-def _fit(route: Route, input_tokens: int, call: Call) -> Route:
-    """The route with the largest output bound that prompt and context allow.
-
-    A maximum that the client asked for is kept or refused; a default shrinks down to 16.
-    """
-    limit = route.context_tokens
-    if route.pool_kv_tokens is not None:
-        limit = min(limit, route.pool_kv_tokens // call.choices)
-    room = limit - input_tokens
-    least = route.ceiling_tokens if route.asked else min(LEAST_OUTPUT_TOKENS, route.ceiling_tokens)
-    if room < least:
-        what = "messages" if call.messages else "prompt"
-        wanted = f"{route.ceiling_tokens} for the answer" if route.asked else f"at least {least}"
-        each = f" for each of {call.choices} choices" if call.choices > 1 else ""
-        raise ContextLengthExceeded(
-            f"This model's maximum context length is {limit} tokens{each}. Your {what} "
-            f"{'take' if call.messages else 'takes'} {input_tokens} tokens, and {wanted} are "
-            f"needed on top. Shorten the {what} or lower the maximum number of output tokens.",
-            param=what,
-        )
-    return replace(route, ceiling_tokens=min(route.ceiling_tokens, room))
-
-
-def _sampling(defaults: Sampling, wish: SamplingWish) -> Sampling:
-    """What the client asked for, and the model's defaults for the rest."""
-    return Sampling(
-        temperature=defaults.temperature if wish.temperature is None else wish.temperature,
-        top_p=defaults.top_p if wish.top_p is None else wish.top_p,
-        top_k=defaults.top_k if wish.top_k is None else wish.top_k,
-        seed=wish.seed,
-        stop=wish.stop,
-        ignore_eos=wish.ignore_eos,
-        presence_penalty=wish.presence_penalty,
-        frequency_penalty=wish.frequency_penalty,
-        repetition_penalty=wish.repetition_penalty,
-        logprobs=wish.logprobs,
-        json_schema=wish.json_schema,
-    )
 
 
 def _nothing(outcome: Outcome, reason: str) -> Bill:

@@ -20,6 +20,8 @@ from forebay.pipeline.rooms import Rooms
 
 SWEEP_SECONDS = 1.0
 PAUSED_SECONDS = 3 * SWEEP_SECONDS
+# Turns of dialogues that nobody told how their call ended, and what has expired of them.
+RECOVER_ROUNDS = 10
 
 
 class Keeper:
@@ -30,12 +32,12 @@ class Keeper:
         self._awake_seconds = 0.0
 
     async def run(self) -> None:
-        """Reap and sweep once a second, for ever.
+        """Reap and sweep once a second, for ever; every ten seconds what is remembered, too.
 
         A keeper that was itself stopped (SIGSTOP, a sleeping laptop) has not watched the others
         meanwhile: its clock stands still for that while, and leases get a round to be renewed.
         """
-        last = self.rooms.clock.monotonic()
+        last, rounds = self.rooms.clock.monotonic(), 0
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             now = self.rooms.clock.monotonic()
@@ -45,6 +47,9 @@ class Keeper:
                 if elapsed <= PAUSED_SECONDS:
                     await self.reap()
                 await self.sweep()
+                rounds += 1
+                if rounds % RECOVER_ROUNDS == 0:
+                    await self.rooms.remember.recover()
             except ForebayError as fault:
                 self.rooms.report.log.error("sweep_failed", error=str(fault))
 
@@ -57,6 +62,7 @@ class Keeper:
         await self.sweep()
         self._awake_seconds += DEAD_AFTER_SECONDS + SWEEP_SECONDS
         await self.sweep()
+        await self.rooms.remember.recover()
 
     async def reap(self) -> None:
         """Return jobs whose worker is gone to their owners; end those that have none any more."""
@@ -69,6 +75,7 @@ class Keeper:
         """Resolve the holds of dead processes."""
         for row in await self.rooms.ledger.sweep(self._awake_seconds):
             self._swept(row)
+            await self.rooms.remember.concluded(row)
 
     async def _release(self, job: Job) -> None:
         """Worker and reader are both gone. It was our worker that died: nothing is charged."""

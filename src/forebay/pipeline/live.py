@@ -20,7 +20,7 @@ class LiveCall:
 
     __slots__ = (
         "_accepted_at", "_clock", "_ids", "broken_off", "deadline", "dispatching", "ended", "enqueued",
-        "failed", "finished", "job", "output_tokens", "permit", "queue_ms", "ran", "reader", "sequence",
+        "failed", "finished", "job", "output_tokens", "permit", "queue_ms", "ran", "reader", "refused_for", "sequence",
         "settled", "ttft_ms",
     )  # fmt: skip
 
@@ -34,6 +34,7 @@ class LiveCall:
         self.enqueued = False
         self.failed = False
         self.broken_off = False
+        self.refused_for = "conversation"
         self.finished = False
         self.ran = False
         self.settled = False
@@ -85,7 +86,7 @@ class LiveCall:
             return Outcome.FAILED, "owner_failed"
         if self.enqueued:
             return Outcome.CANCELLED, "client_gone"
-        return Outcome.REJECTED, "queue_full"
+        return Outcome.REJECTED, self.refused_for
 
     def elapsed_ms(self) -> int:
         """Since the call was about to be enqueued."""

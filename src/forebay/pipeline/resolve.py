@@ -34,12 +34,15 @@ TRIES = 4
 GIVEN_UP = "store_unavailable"
 
 Verb = Callable[[str, int, Bill], Awaitable[UsageRow]]
+Hear = Callable[[UsageRow], Awaitable[None]]
 
 
 class Resolver:
-    """Shared by the gateway, worker and keeper roles of a process."""
+    """Shared by the gateway, worker and keeper roles of a process. `concluded` hears of every call that
+    is known to be resolved, before its client does."""
 
-    def __init__(self, ledger: Ledger, spawn: Spawn, report: Reporter) -> None:
+    def __init__(self, ledger: Ledger, spawn: Spawn, report: Reporter, *, concluded: Hear) -> None:
+        self._concluded = concluded
         self._ledger = ledger
         self._spawn = spawn
         self._report = report
@@ -108,6 +111,7 @@ class Resolver:
             row = await verb(hold_id, attempt, bill)
         except AlreadyResolved as done:
             row = done.row
+            await self._concluded(row)
             tried = {bill.outcome, Outcome.COMPLETED if bill.reason == GIVEN_UP else bill.outcome}
             if not again or row.attempt != attempt or row.outcome not in tried:
                 return row  # somebody else resolved it, and reported
@@ -117,4 +121,5 @@ class Resolver:
             self._report.log.error("settle_failed", request_id=hold_id, error=str(fault))
             raise
         self._report.resolved(row)
+        await self._concluded(row)
         return row

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 
 from forebay.admission import Admission
 from forebay.catalog import Catalog
+from forebay.conversation import Conversations, Turns
 from forebay.core.clock import Clock, Spawn
 from forebay.ledger import Ledger
 from forebay.pipeline.report import Reporter
 from forebay.pipeline.resolve import Resolver
+from forebay.pipeline.turns import CallTurns
 from forebay.queue import JobQueue
 from forebay.stream import TokenStream
 from forebay.tenancy import Tenancy
@@ -26,6 +28,8 @@ class Rooms:
     tenancy: Tenancy
     admission: Admission
     catalog: Catalog
+    conversations: Conversations
+    turns: Turns
     tokens: Tokens
     ledger: Ledger
     queue: JobQueue
@@ -34,3 +38,4 @@ class Rooms:
     spawn: Spawn
     report: Reporter
     resolve: Resolver
+    remember: CallTurns

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from forebay.core.delta import EngineDelta, EngineRequest, FinishReason, TokenLogprob
+from forebay.core.dialogue import Item, Said, answer_id
 from forebay.core.errors import EngineFault
 from forebay.core.event import Abandonment, Delta, Started
 from forebay.core.job import Lease, Resume
@@ -198,8 +199,8 @@ class Run:
         return Delta(self.sequence, self.job.attempt, delta.choice, taken, text, logprobs)
 
     def _keep(self, number: int, text: str, logprobs: tuple[TokenLogprob, ...]) -> None:
-        """Of a kept job, remember what was shown as well."""
-        if self.job.kept:
+        """Of a job whose answer is stored, remember what was shown as well."""
+        if self.job.kept or self.job.turn_id:
             texts, shown = self._shown[number]
             texts.append(text)
             shown.extend(logprobs)
@@ -211,6 +212,12 @@ class Run:
             for choice, (texts, logprobs) in zip(self.choices, self._shown, strict=True)
         ]
         return encode_answer(self.usage(), kept)
+
+    def said(self) -> Said:
+        """The answer of a turn; turns have one choice."""
+        text = "".join(self._shown[0][0])
+        complete = self.choices[0].finish_reason is not FinishReason.LENGTH
+        return Said(Item(answer_id(self.job.id), "assistant", (text,), complete), self.usage())
 
     def _take(self, choice: Choice, decoder: Decoder, delta: EngineDelta) -> tuple[int, ...]:
         """Count and decode ids one by one until the choice ends; those that were taken.

@@ -204,6 +204,7 @@ class Worker:
         self._started += 1
         run = Run(lease, started_at=self.rooms.clock.monotonic(), order=self._started)
         run.kv_tokens = job.kv_tokens(self.engine.limits().block_tokens)
+        self.rooms.remember.serve(job)
         self._runs[job.id] = run
         self._idle.clear()
         self.rooms.spawn(self._serve(run), name=f"serve {job.id}")
@@ -222,6 +223,7 @@ class Worker:
             self._received += run.generated
             self._ignored += run.ignored
             del self._runs[run.job.id]
+            self.rooms.remember.served(run.job)
             self._wake.set()
             if not self._runs:
                 self._idle.set()
@@ -298,6 +300,8 @@ class Worker:
         job, bill = run.job, self._bill(run, Outcome.COMPLETED, "ended")
         if job.kept:
             bill = replace(bill, answer=run.kept_answer())  # ⑬
+        if job.turn_id and not await self._keep_turn(run):
+            return
         try:
             row = await self.rooms.resolve.settle(job.id, job.attempt, bill)  # ⑭
         except StoreUnavailable as error:
@@ -306,6 +310,16 @@ class Worker:
             if row is not None:
                 await self._finish(run, _terminal(run, row))  # ⑮
         await self._acknowledge(run)  # ⑯
+
+    async def _keep_turn(self, run: Run) -> bool:
+        """⑬ of a dialogue. What cannot be remembered as promised has failed."""
+        job = run.job
+        try:
+            await self.rooms.turns.keep(job.turn_id, job.attempt, run.said())
+        except StoreUnavailable as error:
+            await self._fail(run, Outcome.FAILED, "store_unavailable", error)
+            return False
+        return True
 
     async def _conclude_abandoned(self, run: Run, gone: Abandonment) -> None:
         """The client left: charge what was received, or nothing if no engine was asked. Its gateway

@@ -1,8 +1,8 @@
-"""A ledger that is slow and fails now and then, before or after it has done what was asked.
+"""Stores that are slow and fail now and then, before or after they have done what was asked.
 
-Wraps any ledger. Each verb may wait a little; some raise StoreUnavailable, half of those although
-the operation took effect: an answer that was lost (not of holds, whose contract rules it out).
-Opening accounts and prices never fails.
+They wrap any ledger, and any store of turns. Each verb may wait a little; some raise StoreUnavailable,
+half of those although the operation took effect: an answer that was lost (not of holds, whose contract
+rules it out). Opening accounts and prices never fails.
 
 Not here: what must hold all the same (`watched.py`, `world.py`).
 """
@@ -14,6 +14,8 @@ import random
 from collections.abc import Awaitable, Mapping
 from typing import Any, TypeVar
 
+from forebay.conversation import Turns
+from forebay.core.dialogue import Past, Pending, Said, Turn
 from forebay.core.errors import StoreUnavailable
 from forebay.core.hold import Balance, Bill, Hold, HoldRequest, Remembered, UsageQuery
 from forebay.core.usage import UsageRow
@@ -22,7 +24,7 @@ from forebay.ledger import Ledger
 T = TypeVar("T")
 
 
-class FlakyLedger(Ledger):
+class _Flaky:
     """`share` of the verbs fail; between two moments of `stalls` (loop time) nothing is answered."""
 
     def __init__(
@@ -54,6 +56,10 @@ class FlakyLedger(Ledger):
             raise StoreUnavailable("simulated")
         return await operation
 
+
+class FlakyLedger(_Flaky, Ledger):
+    """A ledger like that."""
+
     async def hold(self, request: HoldRequest) -> Hold:
         return await self._do(self._inner.hold(request), lost=0.0)
 
@@ -83,3 +89,34 @@ class FlakyLedger(Ledger):
 
     async def close(self) -> None:
         await self._inner.close()
+
+
+class FlakyTurns(_Flaky, Turns):
+    """A store of turns like that."""
+
+    async def past(
+        self, organisation_id: str, *, conversation_id: str | None, previous_id: str | None
+    ) -> Past:
+        where = {"conversation_id": conversation_id, "previous_id": previous_id}
+        return await self._do(self._inner.past(organisation_id, **where))
+
+    async def begin(self, turn: Turn, *, revision: int = 0) -> None:
+        await self._do(self._inner.begin(turn, revision=revision))
+
+    async def keep(self, turn_id: str, attempt: int, said: Said) -> None:
+        await self._do(self._inner.keep(turn_id, attempt, said))
+
+    async def show(self, turn_id: str) -> None:
+        await self._do(self._inner.show(turn_id))
+
+    async def drop(self, turn_id: str) -> None:
+        await self._do(self._inner.drop(turn_id))
+
+    async def find(self, organisation_id: str, turn_id: str) -> Turn:
+        return await self._do(self._inner.find(organisation_id, turn_id))
+
+    async def delete(self, organisation_id: str, turn_id: str) -> None:
+        await self._do(self._inner.delete(organisation_id, turn_id))
+
+    async def sweep(self) -> list[Pending]:
+        return await self._do(self._inner.sweep())

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from forebay.admission import AdmissionSettings
+from forebay.conversation import ConversationSettings
 from forebay.core.errors import ForebayError
 from forebay.core.event import Admitted, CallEvent, Delta, Failed, Finished
 from forebay.core.job import Lane
@@ -110,4 +111,5 @@ class Scenario:
     limits: RateLimits = UNLIMITED  # of each key
     queue: QueueSettings = field(default_factory=lambda: QueueSettings(flow_jobs=8, lane_jobs=24))
     admission: AdmissionSettings = field(default_factory=AdmissionSettings)
+    conversation: ConversationSettings = field(default_factory=ConversationSettings)
     watch: Callable[[World], None] | None = None

@@ -31,9 +31,10 @@ from contextlib import aclosing
 from dataclasses import replace
 from enum import StrEnum
 
-from forebay.admission.memory import MemoryAdmission
 from forebay.catalog.settings import SCRIPTED, LaneFactors, price_terms
 from forebay.catalog.static import StaticCatalog
+from forebay.conversation import Turns
+from forebay.conversation.memory import MemoryConversations
 from forebay.core.call import Call, Idempotency, Message, SamplingWish
 from forebay.core.delta import EngineTally, FinishReason
 from forebay.core.errors import ForebayError, StoreUnavailable
@@ -53,21 +54,16 @@ from forebay.pipeline.interactive import InteractivePipeline
 from forebay.pipeline.keeper import Keeper
 from forebay.pipeline.kept import IdempotencySettings
 from forebay.pipeline.report import Reporter
-from forebay.pipeline.resolve import Resolver
-from forebay.pipeline.rooms import Rooms
 from forebay.pipeline.worker import Received, Worker
-from forebay.queue.memory import MemoryQueue
 from forebay.scheduler import Policy
-from forebay.stream.memory import MemoryStream
 from forebay.tenancy import plans_by_name
 from forebay.tenancy.memory import MemoryTenancy
 from forebay.testing.clock import CountingIds
+from forebay.testing.fabric import Fabric
 from forebay.testing.flaky import FlakyLedger
-from forebay.testing.loop import LoopClock, VirtualLoop, spawn
+from forebay.testing.loop import LoopClock, VirtualLoop
 from forebay.testing.plans import Plan, Scenario, Seen
 from forebay.testing.watched import WatchedLedger, check_audit, peek
-from forebay.testing.watched_admission import WatchedAdmission
-from forebay.testing.watched_queue import WatchedQueue
 from forebay.tokens.hf import HuggingFaceTokens
 from forebay.tokens.scripted import scripted_tokens
 
@@ -83,33 +79,6 @@ class Topology(StrEnum):
 
     MACHINE = "machine"
     FLEET = "fleet"
-
-
-class Fabric:
-    """What the processes of one installation share besides the ledger."""
-
-    def __init__(self, world: World) -> None:
-        settings = world.scenario.queue
-        self.queue = WatchedQueue(MemoryQueue(settings, world.clock), settings)
-        self.stream = MemoryStream(world.clock)
-        admission = MemoryAdmission(world.scenario.admission, world.clock, world.ids)
-        self.admission = WatchedAdmission(admission, world.clock)
-
-    def rooms(self, world: World) -> Rooms:
-        """The rooms as a process sees them."""
-        return Rooms(
-            tenancy=world.tenancy,
-            admission=self.admission,
-            catalog=world.catalog,
-            tokens=world.tokens,
-            ledger=world.store,
-            queue=self.queue,
-            stream=self.stream,
-            clock=world.clock,
-            spawn=spawn,
-            report=world.reporter,
-            resolve=Resolver(world.store, spawn, world.reporter),
-        )
 
 
 class World:
@@ -128,6 +97,8 @@ class World:
         if share or stalls:
             self.store = FlakyLedger(self.ledger, self.random, share=share, stalls=stalls)
         self.reporter = Reporter(Metrics())
+        self.conversations = MemoryConversations(self.scenario.conversation, self.clock)
+        self.turns: Turns = self.conversations.turns
         self.tokens = HuggingFaceTokens({MODEL.id: scripted_tokens(self.ids)})
         self.tenancy = MemoryTenancy(
             clock=self.clock, ids=self.ids, plans=plans_by_name([]), pepper=bytes(32)
@@ -267,12 +238,10 @@ class World:
 
     # -- what clients and fate do -------------------------------------------------------------
 
-    async def _client(self, seen: Seen, pipeline: InteractivePipeline) -> None:
-        plan = seen.plan
-        principal = self._principals[plan.tenant]
-        call = Call(
+    def _call(self, plan: Plan) -> Call:
+        return Call(
             id=plan.id,
-            principal=principal,
+            principal=self._principals[plan.tenant],
             model=MODEL.id,
             messages=(Message("user", plan.prompt),),
             lane=plan.lane,
@@ -288,11 +257,14 @@ class World:
             ),
             idempotency=Idempotency(plan.key, bytes(32)) if plan.key else None,
         )
+
+    async def _client(self, seen: Seen, pipeline: InteractivePipeline) -> None:
+        plan = seen.plan
         try:
-            await pipeline.knock(principal)
+            await pipeline.knock(self._principals[plan.tenant])
             async with (
                 asyncio.timeout(plan.patience_seconds),
-                aclosing(pipeline.run(call)) as bunches,
+                aclosing(pipeline.run(self._call(plan))) as bunches,
             ):
                 async for bunch in bunches:
                     for event in bunch:

@@ -13,6 +13,7 @@ from forebay.alerts.sql import SqlAlerts
 from forebay.catalog.download import Progress
 from forebay.core.money import Price
 from forebay.ledger.sqlite import SqliteLedger
+from forebay.migrations import Database
 from forebay.observe import Metrics
 from forebay.pipeline.alerting import Webhooks
 from forebay.system import SystemClock, SystemIds, Tasks
@@ -44,6 +45,7 @@ class Ground:
     """What stands before anything runs: the open stores, the clock, ids, task creation, metrics."""
 
     ledger: SqliteLedger
+    database: Database
     tenancy: SqlTenancy
     admin_keys: SqlAdminKeys
     journal: SqlJournal

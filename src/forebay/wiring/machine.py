@@ -27,6 +27,7 @@ from forebay.alerts.http import HttpCourier
 from forebay.alerts.sql import SqlAlerts
 from forebay.catalog import ModelSettings, price_terms
 from forebay.config import Settings
+from forebay.conversation.sql import SqlConversations
 from forebay.engine.process import ChildEngine
 from forebay.gateway.app import build_admin, build_public
 from forebay.gateway.control import ControlServer
@@ -41,6 +42,7 @@ from forebay.pipeline.first_keys import cli_key, first_key
 from forebay.pipeline.report import Reporter
 from forebay.pipeline.resolve import Resolver
 from forebay.pipeline.rooms import Rooms
+from forebay.pipeline.turns import CallTurns
 from forebay.queue.memory import MemoryQueue
 from forebay.stream.memory import MemoryStream
 from forebay.system import (
@@ -198,7 +200,7 @@ async def _open_ground(settings: Settings, stack: AsyncExitStack) -> Ground:
     webhooks = Webhooks(courier, derive(pepper, WEBHOOK_PURPOSE), clock, settings.alerts)
     journal, alerts = SqlJournal(database), SqlAlerts(database, ids)
     people = (tenancy, admin_keys, journal, alerts, webhooks)
-    return Ground(ledger, *people, prices, clock, ids, Tasks(), Metrics())
+    return Ground(ledger, database, *people, prices, clock, ids, Tasks(), Metrics())
 
 
 def _own(directory: Path, stack: AsyncExitStack) -> None:
@@ -241,10 +243,21 @@ async def _build_plant(
         )
         engines.append((model, engine))
     reporter = Reporter(ground.metrics)
+    conversations = SqlConversations(ground.database, settings.conversation, ground.clock)
+    remember = CallTurns(
+        conversations,
+        conversations.turns,
+        ground.ledger,
+        reporter,
+        ground.ids,
+        settings.conversation,
+    )
     rooms = Rooms(
         tenancy=ground.tenancy,
         admission=MemoryAdmission(settings.admission, ground.clock, ground.ids),
         catalog=catalog_of(settings, ground),
+        conversations=conversations,
+        turns=conversations.turns,
         tokens=HuggingFaceTokens(tokens, settings.tokens),
         ledger=ground.ledger,
         queue=MemoryQueue(settings.queue, ground.clock),
@@ -252,7 +265,8 @@ async def _build_plant(
         clock=ground.clock,
         spawn=ground.spawn,
         report=reporter,
-        resolve=Resolver(ground.ledger, ground.spawn, reporter),
+        resolve=Resolver(ground.ledger, ground.spawn, reporter, concluded=remember.concluded),
+        remember=remember,
     )
     plant = Plant(settings, ground, rooms)
     for model, engine in engines:

@@ -17,11 +17,13 @@ from forebay.gateway.services import Readiness, Services
 from forebay.pipeline.activity import Activity
 from forebay.pipeline.administration import Administration
 from forebay.pipeline.alerting import Alerting
+from forebay.pipeline.dialogues import Dialogues
 from forebay.pipeline.gauges import gauge_forever
 from forebay.pipeline.interactive import InteractivePipeline
 from forebay.pipeline.keeper import Keeper
 from forebay.pipeline.meter import Meters
 from forebay.pipeline.rooms import Rooms
+from forebay.pipeline.turns import ShownTurns
 from forebay.pipeline.worker import Worker
 from forebay.scheduler import Policy
 from forebay.wiring.ground import Ground
@@ -93,6 +95,7 @@ class Plant:
 
     def services(self, administration: Administration) -> Services:
         """What the gateway needs."""
+        rooms = self.rooms
         return Services(
             pipeline=self.pipeline,
             catalog=self.rooms.catalog,
@@ -103,6 +106,10 @@ class Plant:
             spawn=self.spawn,
             health=self.health,
             administration=administration,
+            dialogues=Dialogues(
+                rooms.conversations, rooms.clock, self._ids, rooms.remember.settings
+            ),
+            turns=ShownTurns(rooms.turns, rooms.remember),
         )
 
     def health(self) -> Readiness:

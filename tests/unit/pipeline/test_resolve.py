@@ -95,6 +95,10 @@ def ledger(loop: VirtualLoop) -> FailingLedger:
     return FailingLedger(loop)
 
 
+async def unheard(row: UsageRow) -> None:
+    """Nothing is remembered of these calls."""
+
+
 @pytest.fixture
 def metrics() -> Metrics:
     return Metrics()
@@ -102,7 +106,7 @@ def metrics() -> Metrics:
 
 @pytest.fixture
 def resolver(ledger: FailingLedger, metrics: Metrics) -> Resolver:
-    return Resolver(ledger, spawn, Reporter(metrics))
+    return Resolver(ledger, spawn, Reporter(metrics), concluded=unheard)
 
 
 def live(loop: VirtualLoop, story: Story) -> list[Any]:
@@ -314,7 +318,7 @@ def test_every_hold_is_resolved_once_over_a_store_that_fails_at_random(schedule)
     loop = VirtualLoop(schedule)
     ledger = FailingLedger(loop)
     flaky = FlakyLedger(ledger, random.Random(schedule), share=0.6, stalls=(2.0, 9.0))
-    resolver = Resolver(flaky, spawn, Reporter(Metrics()))
+    resolver = Resolver(flaky, spawn, Reporter(Metrics()), concluded=unheard)
     ids = [f"req_{number}" for number in range(20)]
 
     async def one(number: int, id_: str) -> None:
@@ -351,7 +355,7 @@ class AnswerLost(FailingLedger):
 
 def test_a_settlement_whose_answer_was_lost_is_reported_once(loop: VirtualLoop) -> None:
     ledger = AnswerLost(loop)
-    resolver = Resolver(ledger, spawn, Reporter(Metrics()))
+    resolver = Resolver(ledger, spawn, Reporter(Metrics()), concluded=unheard)
 
     async def story() -> None:
         await ledger.open_hold()
@@ -365,7 +369,7 @@ def test_a_settlement_whose_answer_was_lost_for_good_is_reported_once_too(
 ) -> None:
     """The store went away in the moment of the commit, and was away when the client was told."""
     ledger = AnswerLost(loop)
-    resolver = Resolver(ledger, spawn, Reporter(Metrics()))
+    resolver = Resolver(ledger, spawn, Reporter(Metrics()), concluded=unheard)
 
     async def story() -> None:
         await ledger.open_hold()
