@@ -28,6 +28,7 @@ INVARIANTS = {
     *(f"E{n}" for n in range(1, 10)),
     *(f"K{n}" for n in range(1, 4)),
     *(f"A{n}" for n in range(1, 5)),
+    *(f"C{n}" for n in range(1, 7)),
 }
 
 # -- exceptions: each may shrink and go, none may grow ------------------------------------------------
@@ -52,6 +53,16 @@ TESTED_ELSEWHERE = {
     "alerts/contract.py": "contract/test_alerts.py",
     "alerts/memory.py": "contract/test_alerts.py",
     "alerts/sql.py": "contract/test_alerts.py",
+    "conversation/contract.py": "contract/test_conversation.py",
+    "conversation/memory.py": "contract/test_conversation.py",
+    "conversation/memory_state.py": "contract/test_conversation.py",
+    "conversation/rules.py": "contract/test_conversation.py",
+    "conversation/sql.py": "contract/test_conversation.py",
+    "conversation/sql_rows.py": "contract/test_conversation.py",
+    "conversation/sql_turns.py": "contract/test_conversation.py",
+    "conversation/sql_tables.py": "unit/migrations/test_database.py",
+    "conversation/settings.py": "unit/test_config.py",
+    "core/dialogue.py": "contract/test_conversation.py",
     "engine/contract.py": "contract/test_engine.py",
     "engine/child.py": "contract/test_engine_child.py",
     "engine/openvino.py": "contract/test_engine.py",
@@ -96,6 +107,7 @@ TESTED_ELSEWHERE = {
     "pipeline/keeper.py": "simulation/test_crash.py",
     "pipeline/live.py": "simulation/test_crash.py",
     "pipeline/rooms.py": "simulation/test_crash.py",
+    "pipeline/terms.py": "e2e/test_openai_sdk.py",
     "pipeline/worker.py": "simulation/test_faults.py",
     "pipeline/report.py": "unit/pipeline/test_resolve.py",
     # Vocabulary, settings: plain data, tested with who uses them.
@@ -113,7 +125,12 @@ TESTED_ELSEWHERE = {
     "core/usage.py": "contract/test_ledger_twins.py",
     "gateway/chat.py": "unit/gateway/test_answer.py",
     "gateway/chat_fields.py": "unit/gateway/test_fields.py",
+    "gateway/conversation_schema.py": "unit/gateway/test_conversations.py",
     "gateway/completion_fields.py": "unit/gateway/test_fields.py",
+    "gateway/responses_fields.py": "unit/gateway/test_fields.py",
+    "gateway/responses_schema.py": "unit/gateway/test_responses.py",
+    "gateway/continued.py": "unit/gateway/test_responses_request.py",
+    "gateway/intake.py": "unit/gateway/test_answer.py",
     "gateway/admin_audit.py": "unit/gateway/test_admin.py",
     "gateway/admin_openapi.py": "unit/gateway/test_openapi.py",
     "gateway/admin_operations.py": "unit/gateway/test_admin.py",
@@ -136,11 +153,13 @@ TESTED_ELSEWHERE = {
     "migrations/versions/0001_tenancy.py": "unit/migrations/test_database.py",
     "migrations/versions/0002_administration.py": "unit/migrations/test_database.py",
     "migrations/versions/0003_spend_alerts.py": "unit/migrations/test_database.py",
+    "migrations/versions/0004_conversations.py": "unit/migrations/test_database.py",
     "tokens/program.py": "unit/tokens/test_template.py",
     "tokens/sentinel.py": "unit/tokens/test_template.py",
     # What tests are made of.
     "testing/desk.py": "unit/pipeline/test_administration.py",
     "testing/ebnf.py": "unit/engine/test_grammar.py",
+    "testing/fabric.py": "simulation/test_crash.py",
     "testing/plans.py": "simulation/test_crash.py",
     "testing/schemas.py": "unit/engine/test_grammar.py",
     "testing/flaky.py": "simulation/test_faults.py",
@@ -155,6 +174,9 @@ TESTED_ELSEWHERE = {
     "testing/contracts/admin_keys.py": "contract/test_tenancy.py",
     "testing/contracts/admission.py": "contract/test_admission.py",
     "testing/contracts/alerts.py": "contract/test_alerts.py",
+    "testing/contracts/conversation.py": "contract/test_conversation.py",
+    "testing/contracts/conversation_bounds.py": "contract/test_conversation.py",
+    "testing/contracts/conversation_turns.py": "contract/test_conversation.py",
     "testing/contracts/engine.py": "contract/test_engine.py",
     "testing/contracts/ledger.py": "contract/test_ledger.py",
     "testing/contracts/ledger_books.py": "contract/test_ledger.py",
@@ -240,7 +262,7 @@ def test_every_invariant_that_a_contract_claims_is_cited_by_a_test() -> None:
     claimed: set[str] = set()
     for path in SRC.glob("*/contract.py"):
         text = ast.get_docstring(ast.parse(path.read_text())) or ""
-        claimed |= set(re.findall(r"^- ([QLTEKA]\d+)\b", text, re.MULTILINE))
+        claimed |= set(re.findall(r"^- ([QLTEKAC]\d+)\b", text, re.MULTILINE))
     assert claimed == INVARIANTS
     said: list[str] = []
     for path in TESTING:
@@ -249,7 +271,7 @@ def test_every_invariant_that_a_contract_claims_is_cited_by_a_test() -> None:
                 said += [node.name.upper().replace("_", " "), ast.get_docstring(node) or ""]
             elif isinstance(node, ast.Assert) and node.msg is not None:
                 said.append(ast.unparse(node.msg))
-    cited = set(re.findall(r"\b([QLTEKA]\d{1,2})\b", "\n".join(said)))
+    cited = set(re.findall(r"\b([QLTEKAC]\d{1,2})\b", "\n".join(said)))
     assert sorted(claimed - cited) == []
 
 

@@ -14,12 +14,11 @@ import pytest
 from tests.e2e.running import Server
 
 VERBS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-# Of each path with an id in it: an id that the other organisation has. A route that is new here
-# joins by naming one; that there is one for every path is asserted below.
-THEIRS = {"/v1/models/{id}": "private-model"}
+CONVERSATION, RESPONSE = "/v1/conversations/{id}", "/v1/responses/{id}"
 # Everybody may read these; their parameter is no object's id.
 PUBLIC = {"/docs/errors/{code}"}
 NOBODYS = "no-such-thing"
+Ids = dict[str, dict[str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +58,46 @@ def ask(
         connection.close()
 
 
-def told(answer: tuple[int, dict[str, str], bytes], name: str) -> tuple[int, Any, bytes]:
-    """An answer without what differs each time: its date, its request id, the id asked for."""
+@pytest.fixture(scope="module")
+def their_ids(server: Server, theirs: str) -> Ids:
+    """Of each path with ids in it: those of things that the other organisation has. A route that is new
+    here joins by naming some; that there are some for every path is asserted below."""
+
+    def make(path: str, **body: Any) -> Any:
+        status, _, made = ask(server, theirs, "POST", path, body)
+        assert status == 200, made
+        return json.loads(made)
+
+    response = make("/v1/responses", model="scripted", input="hi [[script length=2]]")
+    said = {"items": [{"role": "user", "content": "hi"}]}
+    conversation = make("/v1/conversations", **said)
+    items = f"/v1/conversations/{conversation['id']}/items"
+    item = make(items, **said)["data"][0]
+    in_conversation = {"id": conversation["id"]}
+    return {
+        "/v1/models/{id}": {"id": "private-model"},
+        CONVERSATION: in_conversation,
+        f"{CONVERSATION}/items": in_conversation,
+        f"{CONVERSATION}/items/{{item_id}}": {**in_conversation, "item_id": item["id"]},
+        RESPONSE: {"id": response["id"]},
+        f"{RESPONSE}/input_items": {"id": response["id"]},
+        f"{RESPONSE}/cancel": {"id": response["id"]},
+    }
+
+
+def named(path: str, ids: dict[str, str]) -> str:
+    """The path with its ids."""
+    return re.sub(r"\{(\w+)\}", lambda found: quote(ids[found[1]]), path)
+
+
+def told(answer: tuple[int, dict[str, str], bytes], *names: str) -> tuple[int, Any, bytes]:
+    """An answer without what differs each time: its date, its request id, the ids asked for."""
     status, headers, body = answer
     changing = ("date", "x-request-id", "content-length")
     kept = {key: value for key, value in headers.items() if key.lower() not in changing}
-    body = re.sub(rb"req_[0-9a-f]+", b"req_", body).replace(name.encode(), b"ID")
+    body = re.sub(rb"req_[0-9a-f]+", b"req_", body)
+    for name in names:
+        body = body.replace(name.encode(), b"ID")
     return status, kept, body
 
 
@@ -73,27 +106,46 @@ def paths_with_ids(server: Server) -> list[str]:
     return [path for path in json.loads(document)["paths"] if "{" in path and path not in PUBLIC]
 
 
-def test_every_path_with_an_id_is_asked_for_one_of_somebody_else(server: Server) -> None:
-    assert set(paths_with_ids(server)) == set(THEIRS), "name an id of another organisation here"
+def test_every_path_with_an_id_is_asked_for_one_of_somebody_else(
+    server: Server, their_ids: Ids
+) -> None:
+    assert set(paths_with_ids(server)) == set(their_ids), "name ids of another organisation here"
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_another_organisations_id_answers_exactly_like_a_missing_one(
-    server: Server, ours: str, theirs: str, verb: str
+    server: Server, ours: str, theirs: str, verb: str, their_ids: Ids
 ) -> None:
-    """L14: status, headers and body, with and without a body of ours."""
-    for path in paths_with_ids(server):
-        theirs_id = THEIRS[path]
-        for body in (None, {}):
+    """L14, C1: status, headers and body, with and without a body of ours."""
+    item = {"role": "user", "content": "hi"}
+    for path, ids in their_ids.items():
+        nobodys = dict.fromkeys(ids, NOBODYS)
+        for body in (None, {}, {"metadata": {}, "items": [item]}):
             seen, missing = (
-                told(ask(server, ours, verb, re.sub(r"\{[^}]*\}", quote(id_), path), body), id_)
-                for id_ in (theirs_id, NOBODYS)
+                told(ask(server, ours, verb, named(path, each), body), *each.values())
+                for each in (ids, nobodys)
             )
             assert seen == missing, f"{verb} {path}"
-        if verb == "GET":
-            there = ask(server, theirs, verb, re.sub(r"\{[^}]*\}", quote(theirs_id), path))
+        if verb == "GET" and seen[0] != 405:
+            there = ask(server, theirs, verb, named(path, ids))
             assert there[0] == 200, "it exists, for its owner"
             assert seen[0] == 404
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/responses/input_tokens"])
+@pytest.mark.parametrize("field", ["conversation", "previous_response_id"])
+def test_what_another_organisation_said_is_not_gone_on_from(
+    server: Server, ours: str, their_ids: Ids, path: str, field: str
+) -> None:
+    """C1: by its conversation, or by its response."""
+    theirs_id = their_ids[CONVERSATION if field == "conversation" else RESPONSE]["id"]
+    nobodys = theirs_id[:5] + "0" * (len(theirs_id) - 5)
+    seen, missing = (
+        told(ask(server, ours, "POST", path, {"model": "scripted", "input": "hi", field: id_}), id_)
+        for id_ in (theirs_id, nobodys)
+    )
+    assert seen == missing
+    assert seen[0] in (400, 404)
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])

@@ -1,4 +1,4 @@
-"""One HTTP request becomes one call, its events become the answer, for every endpoint that generates.
+"""A call's events become the answer to its request, for every endpoint that generates.
 
 Not streamed: the events are collected and one JSON body is sent; every failure is a plain HTTP
 error. Streamed: the status line leaves with the first delta, or after `first_byte_seconds` of
@@ -9,36 +9,38 @@ Each request has its own task, the relay, which iterates the pipeline and sends;
 (`watch.py`), which notices a client that leaves and does what is due by the clock. Cost per chunk:
 one step of the pipeline, one splice of bytes, one send (shared by chunks that are ready together).
 
-Not here: what a call goes through (`forebay.pipeline`), what requests and answers of one endpoint
-look like (a `Shape`: `chat.py`, `completions.py`).
+Not here: how a request becomes a call (`intake.py`), what that goes through (`forebay.pipeline`),
+what requests and answers of one endpoint look like (a `Shape`: `chat.py`, `completions.py`,
+`responses.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from starlette.types import Receive, Scope, Send
 
 from forebay.core.call import Call
 from forebay.core.delta import TokenLogprob
+from forebay.core.dialogue import Window
 from forebay.core.errors import ForebayError, InternalError, Signal
 from forebay.core.event import Admitted, CallEvent, Delta, Failed, Finished
 from forebay.core.money import format_usd
-from forebay.gateway.body import ClientGone, decode_object, read_body
+from forebay.gateway.body import ClientGone
 from forebay.gateway.errors import Headers, refusal
-from forebay.gateway.idempotency import REPLAYED, idempotency, is_keyed
-from forebay.gateway.meter import enter, note_model, queue_deadline_seconds
+from forebay.gateway.idempotency import REPLAYED
+from forebay.gateway.intake import Intake, Reader
 from forebay.gateway.report import report_refusal, report_unhandled
-from forebay.gateway.request import ApiRequest, asks_to_be_strict, require_nothing_ignored
+from forebay.gateway.request import ApiRequest
 from forebay.gateway.respond import Responder, request_id
 from forebay.gateway.schema import TIERS, Head, WireUsage, settled_usage, wire_usage
 from forebay.gateway.services import GatewaySettings, KeepAlive, Services
-from forebay.gateway.sse import COMMENT, DONE, HEADERS, ChunkWriter, error_event
+from forebay.gateway.sse import COMMENT, DONE, HEADERS, AnswerWriter
 from forebay.gateway.watch import ClientWatch
 
 # x-forebay-ignored stays small whatever is sent.
@@ -59,21 +61,18 @@ class Output:
         return "".join(self.texts)
 
 
-class Shape(Protocol):
+class Shape(Reader, Protocol):
     """How one endpoint's requests are read and its answers are written."""
 
     id_prefix: str
 
-    def parse(self, body: Mapping[str, Any]) -> ApiRequest:
-        """Check every field. Raises InvalidRequest, UnsupportedParameter."""
-
     def whole(
-        self, head: Head, outputs: Sequence[Output], usage: WireUsage, *, logprobs: bool
+        self, head: Head, request: ApiRequest, outputs: Sequence[Output], usage: WireUsage
     ) -> object:
         """The body of a call that is not streamed."""
 
-    def writer(self, head: Head, *, include_usage: bool) -> ChunkWriter:
-        """What renders the chunks of one stream."""
+    def writer(self, head: Head, request: ApiRequest) -> AnswerWriter:
+        """What renders the events of one stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +92,14 @@ class Exchange:
     def head(self, admitted: Admitted) -> Head:
         """What whole answers and chunks have in common. The id is OpenAI's kind, made from ours, so
         that either finds the other in a log."""
+        window = admitted.window
         return Head(
             id=self.shape.id_prefix + admitted.call_id.removeprefix("req_"),
             created=int(admitted.created_at),
             model=self.request.model,
             service_tier=TIERS[admitted.lane],
             system_fingerprint=admitted.fingerprint,
+            conversation_id=window.conversation_id if window else None,
         )
 
     def headers(self, admitted: Admitted) -> Headers:
@@ -107,8 +108,8 @@ class Exchange:
         if admitted.replayed:
             headers.append(REPLAYED)
         if self.request.ignored:
-            headers.append((b"x-forebay-ignored", _ignored_header(self.request.ignored)))
-        return headers
+            headers.append((b"x-forebay-ignored", ignored_header(self.request.ignored)))
+        return headers if admitted.window is None else [*headers, *_window(admitted.window)]
 
 
 class Generation:
@@ -121,37 +122,13 @@ class Generation:
         self._services = services
         self._settings = settings
         self._responder = responder
+        self._intake = Intake(shape, services, settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         services = self._services
         answer: StreamedAnswer | WholeAnswer | None = None
         try:
-            principal = await enter(scope, services)  # ① ②
-            sent = await read_body(scope, receive, self._settings)
-            if not is_keyed(scope["headers"]):  # it may be answered already: the pipeline knows
-                await services.pipeline.weigh(principal, len(sent))
-            body = decode_object(sent)
-            request = self._shape.parse(body)
-            note_model(scope, request.model)
-            if asks_to_be_strict(scope["headers"]):
-                require_nothing_ignored(request)
-            if request.ignored:
-                services.metrics.unknown_fields.inc(len(request.ignored))
-            call = Call(
-                id=request_id(scope),
-                principal=principal,
-                model=request.model,
-                lane=request.lane,
-                streamed=request.streamed,
-                messages=request.messages,
-                prompt=request.prompt,
-                max_output_tokens=request.max_output_tokens,
-                choices=request.choices,
-                sampling=request.sampling,
-                idempotency=idempotency(scope["headers"], scope["path"], body),
-                queue_deadline_seconds=queue_deadline_seconds(scope["headers"]),
-                body_bytes=len(sent),
-            )
+            request, call = await self._intake.read(scope, receive)
             exchange = Exchange(
                 scope,
                 receive,
@@ -216,8 +193,8 @@ class WholeAnswer:
             raise InternalError
         for output, reason in zip(outputs, _reasons(event), strict=True):
             output.finish_reason = reason
-        usage, logprobs = settled_usage(event.usage), x.request.sampling.logprobs
-        answer = x.shape.whole(x.head(admitted), outputs, usage, logprobs=logprobs)
+        usage = settled_usage(event.usage)
+        answer = x.shape.whole(x.head(admitted), x.request, outputs, usage)
         cost = (b"x-forebay-cost-usd", format_usd(event.amount_nanos).encode())
         await x.responder.json(x.scope, x.send, answer, headers=[cost, *x.headers(admitted)])
 
@@ -234,7 +211,7 @@ class StreamedAnswer:
         self._loop = asyncio.get_running_loop()
         self._lock = asyncio.Lock()
         self._admitted: Admitted | None = None
-        self._writer: ChunkWriter | None = None
+        self._writer: AnswerWriter | None = None
         self._opened = False
         self._overdue = False
         self._ended = False
@@ -290,10 +267,9 @@ class StreamedAnswer:
     async def _admit(self, event: Admitted) -> None:
         x = self._x
         self._admitted = event
-        self._writer = x.shape.writer(x.head(event), include_usage=x.request.include_usage)
+        self._writer = x.shape.writer(x.head(event), x.request)
         if self._overdue:
-            async with self._lock:
-                await self._open()
+            await self._open_early()
 
     def _delta(self, event: Delta, out: list[bytes]) -> None:
         self._output_tokens += len(event.token_ids)
@@ -302,7 +278,7 @@ class StreamedAnswer:
             running = self._running()
             out.append(writer.content(event.choice, event.text, event.logprobs, running))
 
-    def _begin(self, choice: int, out: list[bytes]) -> ChunkWriter:
+    def _begin(self, choice: int, out: list[bytes]) -> AnswerWriter:
         """The first chunk of a choice, where its endpoint has one."""
         writer = self._writer
         if writer is None:
@@ -333,14 +309,15 @@ class StreamedAnswer:
             error = InternalError()
         if not self._ended and isinstance(error, ForebayError):
             seen = refusal(error, request_id(x.scope), x.settings.public_url)
-            await self._end(error_event(seen.body))
+            assert self._writer is not None  # who opened the stream had one
+            await self._end(self._writer.error(seen.body))
 
     async def _write(self, data: bytes) -> None:
         if not data:
             return  # nothing that this endpoint shows
         async with self._lock:
             if not self._opened:
-                await self._open()
+                data = await self._open() + data
             self._last_sent_at = self._loop.time()
             await self._x.send({"type": "http.response.body", "body": data, "more_body": True})
 
@@ -348,17 +325,25 @@ class StreamedAnswer:
         self._watch.finished = self._ended = True
         async with self._lock:
             if not self._opened:
-                await self._open()
+                data = await self._open() + data
             last = {"type": "http.response.body", "body": data + DONE, "more_body": False}
             await self._x.send(last)
 
-    async def _open(self) -> None:
-        """Send the status line. The lock is held, the call admitted."""
-        x, admitted = self._x, self._admitted
+    async def _open(self) -> bytes:
+        """Send the status line; answers what has to follow it. The lock is held, the call admitted."""
+        x, admitted, writer = self._x, self._admitted, self._writer
         assert admitted is not None
+        assert writer is not None
         self._opened = True
         self._last_sent_at = self._loop.time()
         await x.responder.start(x.scope, x.send, 200, [*HEADERS, *x.headers(admitted)])
+        return writer.opening()
+
+    async def _open_early(self) -> None:
+        """Before there is anything to say."""
+        async with self._lock:
+            if not self._opened and (first := await self._open()):
+                await self._x.send({"type": "http.response.body", "body": first, "more_body": True})
 
     async def _duty(self) -> float | None:
         """What the watcher does between events: open a waiting stream, keep a silent one alive."""
@@ -368,9 +353,7 @@ class StreamedAnswer:
                 return self._open_by
             self._overdue = True  # not admitted yet: then `_admit` opens
             if self.admitted:
-                async with self._lock:
-                    if not self._opened:
-                        await self._open()
+                await self._open_early()
             return now + settings.keep_alive_seconds
         due = self._last_sent_at + settings.keep_alive_seconds
         if now < due:
@@ -400,7 +383,19 @@ def _reasons(event: Finished) -> list[str]:
     return reasons
 
 
-def _ignored_header(names: Sequence[str]) -> bytes:
+def _window(window: Window) -> Headers:
+    """What of the past the call was given, and which conversation it goes on with."""
+    shown = b"kept=%d,summarised=0,dropped=%d" % (window.kept, window.dropped)
+    headers = [(b"x-forebay-window", shown)]
+    if window.conversation_id is not None:
+        headers.append((b"x-forebay-conversation", window.conversation_id.encode()))
+    if window.renewed:
+        headers.append((b"x-forebay-conversation-renewed", b"true"))
+    return headers
+
+
+def ignored_header(names: Sequence[str]) -> bytes:
+    """The value of `x-forebay-ignored`."""
     shown = [_UNSAFE_IN_HEADER.sub("?", name[:_NAME_CHARACTERS]) for name in names[:_NAMES_SHOWN]]
     if len(names) > _NAMES_SHOWN:
         shown.append(f"+{len(names) - _NAMES_SHOWN}")

@@ -34,6 +34,7 @@ from forebay.gateway.answer import Generation
 from forebay.gateway.chat import ChatShape
 from forebay.gateway.compatibility import COMPATIBILITY_PATH
 from forebay.gateway.completions import CompletionShape
+from forebay.gateway.conversations import conversation_endpoints
 from forebay.gateway.cors import Cors
 from forebay.gateway.docs import (
     ErrorDocuments,
@@ -50,7 +51,9 @@ from forebay.gateway.models import GetModel, ListModels
 from forebay.gateway.openapi import admin_document, public_document
 from forebay.gateway.report import report_unhandled
 from forebay.gateway.respond import REQUEST_ID, Responder, request_id, started
+from forebay.gateway.responses import ResponsesShape
 from forebay.gateway.services import GatewaySettings, Services
+from forebay.gateway.stored_responses import response_endpoints
 from forebay.gateway.usage_me import ShowOwnUsage
 
 _SLASHES = re.compile(r"/{2,}")
@@ -60,9 +63,9 @@ _PATH_CHARACTERS = 100
 # First parts of OpenAI's other paths: with or without /v1, a client that asks for one of these has
 # found the API, and is told that the endpoint is missing, not that its base URL is wrong.
 _UNBUILT = frozenset(
-    ("assistants", "audio", "batches", "containers", "conversations",
+    ("assistants", "audio", "batches", "containers",
      "evals", "files", "fine_tuning", "images", "moderations", "organization", "realtime",
-     "responses", "threads", "uploads", "vector_stores", "videos")
+     "threads", "uploads", "vector_stores", "videos")
 )  # fmt: skip
 _HEALTH = "Health is at GET /livez (the process answers) and GET /readyz (calls can be served)."
 _DOCUMENTATION = (
@@ -95,10 +98,14 @@ def build_public(services: Services, settings: GatewaySettings) -> ASGIApp:
     responder = Responder(services.metrics, settings.public_url, cors, standing_of=standing_of)
     chat = Generation(ChatShape(), services, settings, responder)
     completions = Generation(CompletionShape(), services, settings, responder)
+    responses = Generation(
+        ResponsesShape(services.catalog, services.clock), services, settings, responder
+    )
     document = public_document(settings.public_url.rstrip("/"))
     routes = [
         Route("/v1/chat/completions", Methods(responder, post=chat)),
         Route("/v1/completions", Methods(responder, post=completions)),
+        Route("/v1/responses", Methods(responder, post=responses)),
         Route(_EMBEDDINGS, Methods(responder, post=NoEmbeddings(services))),
         Route("/v1/models", Methods(responder, get=ListModels(services, responder))),
         Route("/v1/models/{id:path}", Methods(responder, get=GetModel(services, responder))),
@@ -113,6 +120,10 @@ def build_public(services: Services, settings: GatewaySettings) -> ASGIApp:
         Route("/v1", Methods(responder, get=Index(responder))),
         Route("/", Methods(responder, get=Index(responder))),
     ]
+    for path, verbs in response_endpoints(services, settings, responder):
+        routes.append(Route(path, Methods(responder, **verbs)))
+    for path, methods in conversation_endpoints(services, settings, responder):
+        routes.append(Route(path, Methods(responder, **methods)))
     guesses = Guesses(settings, services.clock)
     return Front(routes, responder, services.ids, lambda path: _public_hint(path, routes), guesses)
 

@@ -29,9 +29,10 @@ class ChatShape:
         return parse_chat(body)
 
     def whole(
-        self, head: Head, outputs: Sequence[Output], usage: WireUsage, *, logprobs: bool
+        self, head: Head, request: ApiRequest, outputs: Sequence[Output], usage: WireUsage
     ) -> ChatCompletion:
         """The body of a call that is not streamed."""
+        logprobs = request.sampling.logprobs
         return ChatCompletion(
             id=head.id,
             created=head.created,
@@ -50,6 +51,6 @@ class ChatShape:
             system_fingerprint=head.system_fingerprint,
         )
 
-    def writer(self, head: Head, *, include_usage: bool) -> ChatChunks:
+    def writer(self, head: Head, request: ApiRequest) -> ChatChunks:
         """What renders the chunks of one stream."""
-        return ChatChunks(head, include_usage=include_usage)
+        return ChatChunks(head, include_usage=request.include_usage)

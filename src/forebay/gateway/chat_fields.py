@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from forebay.core.json_schema import MAX_BYTES, MAX_DEPTH
+from forebay.gateway.continued import CONVERSATION_SCHEMA
 from forebay.gateway.fields import (
     COMMON_IGNORED,
     COMMON_REFUSED,
@@ -97,6 +98,13 @@ CHAT_FIELDS: Mapping[str, Field] = table(
             required=True,
         ),
         supported(
+            "conversation",
+            "id of a conversation (POST /v1/conversations), or an object of `id` and `on_expired` "
+            "(error, or new: one that is gone is begun anew): `messages` are then only what is new, "
+            "the past is put before them and this turn is added to it; `n` must be 1 (an extension)",
+            CONVERSATION_SCHEMA,
+        ),
+        supported(
             "max_completion_tokens",
             f"1 to {OUTPUT_TOKENS['maximum']}; with max_tokens: the smaller; lowered to the "
             "model's or key's maximum",
@@ -125,6 +133,7 @@ CHAT_FIELDS: Mapping[str, Field] = table(
         refused("functions", "the older name of tools"),
         refused("function_call", "the older name of tool_choice", ("none", "auto", *NOTHING)),
         refused("top_logprobs", "the engines here report the chosen token's alone", (0,)),
+        refused("previous_response_id", "use conversation, or POST /v1/responses"),
         refused("audio", "text only"),
         refused("modalities", "text only", (["text"], *NOTHING)),
         refused("prediction", "predicted outputs are not built"),
@@ -147,8 +156,8 @@ CHAT_FIELDS: Mapping[str, Field] = table(
     COMMON_IGNORED,
     (
         ignored("safety_identifier", "as user"),
-        ignored("metadata", "answers are not stored"),
-        ignored("store", "answers are not stored"),
+        ignored("metadata", "answers are stored in a conversation only, without metadata"),
+        ignored("store", "answers are stored in a conversation only, and always"),
         ignored("prompt_cache_key", "prefixes are cached per organisation"),
         ignored("prompt_cache_options", "as prompt_cache_key"),
         ignored("prompt_cache_retention", "as prompt_cache_key"),

@@ -1,4 +1,4 @@
-"""What POST /v1/chat/completions asks for: messages and the format of the answer.
+"""What POST /v1/chat/completions asks for: messages, what they go on from, the answer's format.
 
 Not here: which fields there are (`chat_fields.py`), what chat has in common with plain completions
 (`request.py`), what schemas are accepted (`forebay.core.json_schema`).
@@ -12,7 +12,8 @@ from typing import Any
 from forebay.core.call import Message
 from forebay.core.errors import InvalidRequest
 from forebay.gateway.chat_fields import CHAT_FIELDS, MAX_MESSAGES, MESSAGE_FIELDS, ROLES
-from forebay.gateway.fields import MAX_OUTPUT_TOKENS, screen
+from forebay.gateway.continued import Continued, conversation
+from forebay.gateway.fields import MAX_CHOICES, MAX_OUTPUT_TOKENS, screen
 from forebay.gateway.read import boolean, integer, missing, seen, text, wrong_type
 from forebay.gateway.request import ApiRequest, common
 from forebay.gateway.response_format import json_schema
@@ -24,13 +25,39 @@ _UNBUILT_PARTS = frozenset({"image_url", "input_audio", "file", "video_url", "au
 def parse_chat(body: Mapping[str, Any]) -> ApiRequest:
     """Check every field. Raises InvalidRequest, UnsupportedParameter."""
     ignored = screen(body, CHAT_FIELDS)
+    messages = _messages(body, ignored)
+    continued = _continued(body, ignored, messages)
     return common(
         body,
         ignored,
         logprobs=boolean(body, "logprobs") or False,
         json_schema=json_schema(body.get("response_format")),
         max_output_tokens=_max_output_tokens(body),
-        messages=_messages(body, ignored),
+        messages=() if continued else _merge_leading_system(messages),
+        continued=continued,
+    )
+
+
+def _continued(
+    body: Mapping[str, Any], ignored: list[str], messages: Sequence[Message]
+) -> Continued | None:
+    """With a conversation, the messages are only what is new in it."""
+    found = conversation(body, ignored)
+    if found is None:
+        return None
+    if (integer(body, "n", low=1, high=MAX_CHOICES) or 1) > 1:
+        raise InvalidRequest(
+            f"n is {seen(body['n'])}, but a conversation goes on with one answer. Leave n out.",
+            param="n",
+            code="unsupported_value",
+        )
+    id_, fresh = found
+    return Continued(
+        spoken=tuple((message.role, (message.content,)) for message in messages),
+        field="messages",
+        turn_prefix="turn_",
+        conversation_id=id_,
+        fresh=fresh,
     )
 
 
@@ -41,7 +68,7 @@ def _max_output_tokens(body: Mapping[str, Any]) -> int | None:
     return min((value for value in found if value is not None), default=None)
 
 
-def _messages(body: Mapping[str, Any], ignored: list[str]) -> tuple[Message, ...]:
+def _messages(body: Mapping[str, Any], ignored: list[str]) -> list[Message]:
     value = body.get("messages")
     if value is None:
         raise missing("messages", "Send at least one message.")
@@ -57,8 +84,7 @@ def _messages(body: Mapping[str, Any], ignored: list[str]) -> tuple[Message, ...
             param="messages",
             code="array_above_max_length",
         )
-    read = [_message(item, f"messages[{i}]", ignored) for i, item in enumerate(value)]
-    return _merge_leading_system(read)
+    return [_message(item, f"messages[{i}]", ignored) for i, item in enumerate(value)]
 
 
 def _message(value: Any, path: str, ignored: list[str]) -> Message:

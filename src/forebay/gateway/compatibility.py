@@ -20,16 +20,36 @@ from forebay.core.json_schema import (
 from forebay.core.schema_formats import FORMATS
 from forebay.gateway.chat_fields import CHAT_FIELDS, MESSAGE_FIELDS
 from forebay.gateway.completion_fields import COMPLETION_FIELDS
+from forebay.gateway.conversation_request import (
+    CONVERSATION_FIELDS,
+    ITEMS_FIELDS,
+    METADATA_FIELDS,
+)
 from forebay.gateway.fields import NOTHING, Field, Kind
+from forebay.gateway.responses_fields import RESPONSES_FIELDS
 
 COMPATIBILITY_PATH = "/docs/compatibility"
 # Of OpenAI's API. `app.py` has the routes; a test compares.
 ENDPOINTS = {
     "POST /v1/chat/completions": "supported, streamed and not",
     "POST /v1/completions": "supported, streamed and not",
+    "POST /v1/responses": "supported, streamed and not; text alone, no tools, not in the background",
+    "POST /v1/responses/input_tokens": "supported; takes the fields of POST /v1/responses",
+    "GET /v1/responses/{id}": "supported for stored responses, not streamed; without logprobs",
+    "DELETE /v1/responses/{id}": "supported",
+    "GET /v1/responses/{id}/input_items": "supported; the response's own input, not the past",
+    "POST /v1/responses/{id}/cancel": "refused with `unsupported_value`: none is in the background",
     "GET /v1/models": "supported",
     "GET /v1/models/{id}": "supported; `{id}` may be an alias",
     "GET /v1/usage/me": "ours alone: what the key has used, its limits and what is left",
+    "POST /v1/conversations": "supported; messages of text",
+    "GET /v1/conversations/{id}": "supported",
+    "POST /v1/conversations/{id}": "supported",
+    "DELETE /v1/conversations/{id}": "supported; its items go, too",
+    "GET /v1/conversations/{id}/items": "supported; `include` is ignored",
+    "POST /v1/conversations/{id}/items": "supported; messages of text",
+    "GET /v1/conversations/{id}/items/{item_id}": "supported; `include` is ignored",
+    "DELETE /v1/conversations/{id}/items/{item_id}": "supported",
     "POST /v1/embeddings": "refused with `unsupported_endpoint`: no pool makes embeddings",
 }
 
@@ -119,6 +139,10 @@ def markdown() -> str:
         "POST /v1/chat/completions": CHAT_FIELDS,
         "A message of chat": MESSAGE_FIELDS,
         "POST /v1/completions": COMPLETION_FIELDS,
+        "POST /v1/responses": RESPONSES_FIELDS,
+        "POST /v1/conversations": CONVERSATION_FIELDS,
+        "POST /v1/conversations/{id}": METADATA_FIELDS,
+        "POST /v1/conversations/{id}/items": ITEMS_FIELDS,
     }
     for title, fields in tables.items():
         rows = "\n".join(_rows(fields.values()))

@@ -29,9 +29,10 @@ class CompletionShape:
         return parse_completion(body)
 
     def whole(
-        self, head: Head, outputs: Sequence[Output], usage: WireUsage, *, logprobs: bool
+        self, head: Head, request: ApiRequest, outputs: Sequence[Output], usage: WireUsage
     ) -> Completion:
         """The body of a call that is not streamed."""
+        logprobs = request.sampling.logprobs
         return Completion(
             id=head.id,
             created=head.created,
@@ -50,6 +51,6 @@ class CompletionShape:
             system_fingerprint=head.system_fingerprint,
         )
 
-    def writer(self, head: Head, *, include_usage: bool) -> CompletionChunks:
+    def writer(self, head: Head, request: ApiRequest) -> CompletionChunks:
         """What renders the chunks of one stream."""
-        return CompletionChunks(head, include_usage=include_usage)
+        return CompletionChunks(head, include_usage=request.include_usage)

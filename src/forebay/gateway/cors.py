@@ -32,6 +32,9 @@ EXPOSED = (
     "x-forebay-model",
     "x-forebay-ignored",
     "x-forebay-cost-usd",
+    "x-forebay-window",
+    "x-forebay-conversation",
+    "x-forebay-conversation-renewed",
     "idempotency-hit",
 )
 # Chromium believes no answer for longer; within it, each path costs one preflight a browser.

@@ -24,6 +24,15 @@ _CODE_CHARACTERS = 100
 _ENDPOINTS = {
     "/v1/chat/completions": "POST: a chat completion, whole or streamed (`stream: true`).",
     "/v1/completions": "POST: the continuation of a text, whole or streamed.",
+    "/v1/conversations": (
+        "POST: a dialogue that is remembered; one of them: `/v1/conversations/{id}`, its messages: "
+        "`/v1/conversations/{id}/items`, one of these: `/v1/conversations/{id}/items/{item_id}`."
+    ),
+    "/v1/responses": (
+        "POST: a response, whole or streamed; a stored one: `/v1/responses/{id}`, what it was made "
+        "from: `/v1/responses/{id}/input_items`."
+    ),
+    "/v1/responses/input_tokens": "POST: how many tokens the prompt of a response would have.",
     "/v1/models": "GET: the models that the key may use; one of them: `/v1/models/{id}`.",
     "/v1/usage/me": "GET: what the key has used, its limits, what it may still spend.",
     "/livez": "GET: whether the process answers; no key needed.",

@@ -21,6 +21,8 @@ from msgspec import UNSET, UnsetType
 from forebay.core.errors import (
     ClientTooSlow,
     ContextLengthExceeded,
+    ConversationFull,
+    ConversationLocked,
     EngineFailed,
     EngineTimeout,
     FlowFull,
@@ -54,6 +56,8 @@ Headers = list[tuple[bytes, bytes]]
 
 # A lost store connection is usually back at once; clients need some number (503 always has one).
 STORE_RETRY_SECONDS = 1.0
+# Answers take seconds, and OpenAI's SDKs try twice again.
+LOCKED_RETRY_SECONDS = 4.0
 # Where the server explains its errors (`manual.py`).
 DOCS_PATH = "/docs/errors"
 
@@ -76,6 +80,7 @@ TABLE: dict[type[ForebayError], Row] = {
     InvalidRequest: Row(400, _CALLER, ""),
     UnsupportedParameter: Row(400, _CALLER, "unsupported_parameter"),
     ContextLengthExceeded: Row(400, _CALLER, "context_length_exceeded"),
+    ConversationFull: Row(400, _CALLER, "conversation_full"),
     InvalidKey: Row(401, _CALLER, "invalid_api_key", ((b"www-authenticate", b"Bearer"),)),
     NotAllowed: Row(403, "permission_error", ""),
     ModelNotFound: Row(404, _CALLER, "model_not_found"),
@@ -84,6 +89,7 @@ TABLE: dict[type[ForebayError], Row] = {
     RequestTimeout: Row(408, _CALLER, "request_timeout", _CLOSE),
     ClientTooSlow: Row(408, _CALLER, "client_too_slow", _NO_RETRY),
     IdempotencyKeyInUse: Row(409, _CALLER, "idempotency_key_in_use"),
+    ConversationLocked: Row(409, _CALLER, "conversation_locked"),
     IdempotencyKeyReused: Row(422, _CALLER, "idempotency_key_reused", _NO_RETRY),
     RequestTooLarge: Row(413, _CALLER, "request_too_large"),
     InsufficientQuota: Row(429, "insufficient_quota", "insufficient_quota", _NO_RETRY),
@@ -100,7 +106,7 @@ TABLE: dict[type[ForebayError], Row] = {
     InternalError: Row(500, _SERVER, "internal_error"),
 }
 
-# The codes of InvalidRequest that the gateway itself uses; other rooms add none of their own.
+# The codes of InvalidRequest.
 INVALID_REQUEST_CODES = {
     "invalid_json": (
         f"The body is not JSON, is nested more than {MAX_DEPTH} levels deep, has more than "
@@ -117,7 +123,11 @@ INVALID_REQUEST_CODES = {
         "A field means nothing here, and `x-forebay-strict` asked to be told; the admin API always "
         "tells."
     ),
-    "invalid_schema": "The JSON schema of `response_format` cannot be enforced, or is too large.",
+    "mutually_exclusive_parameters": "Two fields are there of which a request has one at most.",
+    "previous_response_not_found": (
+        "The response that `previous_response_id` names is gone, was not stored or never was."
+    ),
+    "invalid_schema": "The JSON schema of `response_format` or `text.format` cannot be enforced, or is too large.",
     "unsupported_endpoint": "No pool here serves what this endpoint is for.",
     "integer_below_min_value": "Too small.",
     "integer_above_max_value": "Too large.",
@@ -214,6 +224,8 @@ def _waiting(error: ForebayError) -> Headers:
         seconds = error.retry_after_seconds
     elif isinstance(error, StoreUnavailable | IdempotencyKeyInUse):
         seconds = STORE_RETRY_SECONDS
+    elif isinstance(error, ConversationLocked):
+        seconds = LOCKED_RETRY_SECONDS
     else:
         return []
     if seconds is None:

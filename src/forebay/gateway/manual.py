@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from forebay.core.errors import (
+    ConversationLocked,
     ForebayError,
     IdempotencyKeyInUse,
     InvalidRequest,
@@ -43,6 +44,11 @@ REMEDIES = {
         "Shorten the prompt, drop old messages, or ask for fewer output tokens: the message has "
         "the model's limit and how much this prompt takes of it."
     ),
+    "conversation_full": (
+        "Delete conversations that are not needed any more, or items of this one, or begin a new "
+        "one. The limits are the operator's settings `conversation.max_items`, `max_bytes` and "
+        "`organisation_bytes`."
+    ),
     "invalid_api_key": (
         "Send the key in the header `Authorization: Bearer fbk_live_…`, once. A key that is "
         "unknown, expired or revoked stays so: ask the operator for a new one "
@@ -53,7 +59,8 @@ REMEDIES = {
     ),
     "not_found": (
         "Compare the address: an OpenAI client's base URL is this server's address + `/v1`. "
-        "The message names the endpoints that there are."
+        "The message names the endpoints that there are. A conversation or item may also have "
+        "expired, been deleted, or be another organisation's: these are not told apart."
     ),
     "method_not_allowed": "Use a method of the header `allow`.",
     "request_timeout": (
@@ -67,6 +74,11 @@ REMEDIES = {
     "idempotency_key_in_use": (
         "A call with this key is being answered by another process, or has just lost it. Send the "
         "same request again after `retry-after`."
+    ),
+    "conversation_locked": (
+        "A conversation is worked on by one call at a time. Send the request again after "
+        "`retry-after`, when the other call has ended. OpenAI's SDKs do it twice; where answers take "
+        "longer than that, raise their `max_retries`."
     ),
     "idempotency_key_reused": (
         "Send a fresh `Idempotency-Key` with every new request; the same key only with exactly the "
@@ -133,6 +145,12 @@ REMEDIES = {
         "served."
     ),
     "unknown_parameter": "Remove the fields that the message names, or the header.",
+    "mutually_exclusive_parameters": "Send one of the fields that the message names.",
+    "previous_response_not_found": (
+        "Send what was said before as `input`, or use a conversation. Responses are kept as long as "
+        "the operator's setting `conversation.ttl_seconds` says, unless they were made with "
+        "`store: false`."
+    ),
     "invalid_schema": (
         "Change what stands at the place that `param` names: GET /docs/compatibility says what can "
         "be enforced. Generated schemas often need a `pattern` or a `format` taken out: in Pydantic "
@@ -244,7 +262,8 @@ def _explained(code: str) -> Iterator[str]:
 def _headers(kind: type[ForebayError], row: Row) -> Iterator[str]:
     for name, value in row.headers:
         yield f"`{name.decode()}: {value.decode()}`"
-    if issubclass(kind, OverloadError | StoreUnavailable | IdempotencyKeyInUse):
+    waits = OverloadError | StoreUnavailable | IdempotencyKeyInUse | ConversationLocked
+    if issubclass(kind, waits):
         yield _RETRY
     elif issubclass(kind, RateLimited):
         yield f"{_RETRY}; or `x-should-retry: false`"

@@ -21,14 +21,30 @@ from forebay.gateway.admin_operations import ADMIN_OPERATIONS
 from forebay.gateway.chat_fields import CHAT_FIELDS
 from forebay.gateway.compatibility import COMPATIBILITY_PATH
 from forebay.gateway.completion_fields import COMPLETION_FIELDS
+from forebay.gateway.conversation_request import (
+    CONVERSATION_FIELDS,
+    ITEMS_FIELDS,
+    METADATA_FIELDS,
+)
+from forebay.gateway.conversation_schema import (
+    MAX_LISTED,
+    DeletedConversation,
+    ItemList,
+    WireConversation,
+)
 from forebay.gateway.errors import DOCS_PATH, OTHER_ANSWERS, TABLE
 from forebay.gateway.fields import Field, Kind
+from forebay.gateway.items import WireItem
+from forebay.gateway.responses_fields import RESPONSES_FIELDS
+from forebay.gateway.responses_schema import DeletedResponse, InputTokens, WireResponse
 from forebay.gateway.schema import ChatCompletion, Completion, ErrorAnswer, ModelList, WireModel
 from forebay.gateway.usage_me import WireOwnUsage
 
 Json = dict[str, Any]
 
 _WIRE = (ChatCompletion, Completion, ModelList, WireModel, WireOwnUsage, ErrorAnswer)
+_RESPONSE_WIRE = (WireResponse, DeletedResponse, InputTokens)
+_CONVERSATION_WIRE = (WireConversation, DeletedConversation, WireItem, ItemList)
 _REQUEST_ID = {"x-request-id": {"required": True, "schema": {"type": "string"}}}
 _TEXT = {"type": "string"}
 # One event of a stream; its data is a chunk, an error, or [DONE].
@@ -38,6 +54,16 @@ _STATUS = {
     "properties": {"status": _TEXT},
     "required": ["status"],
 }
+_LISTING = [
+    {
+        "name": "limit",
+        "in": "query",
+        "schema": {"type": "integer", "minimum": 1, "maximum": MAX_LISTED},
+    },
+    {"name": "order", "in": "query", "schema": {"enum": ["asc", "desc"]}},
+    {"name": "after", "in": "query", "schema": _TEXT},
+    {"name": "include", "in": "query", "schema": {"type": "array", "items": _TEXT}},
+]
 _STATUSES = sorted({row.status for row in TABLE.values()} | {row[0] for row in OTHER_ANSWERS})
 # Of what needs no key and holds no money.
 _OPEN_STATUSES = (400, 404, 405, 408, 429, 431, 500, 503)
@@ -71,7 +97,9 @@ def public_document(address: str) -> bytes:
         "/llms.txt": {"get": _open("An overview", _ok(_TEXT, "text/markdown"))},
         "/openapi.json": {"get": _open("This document", _ok({"type": "object"}))},
     }
-    return _document("Forebay", paths, address)
+    paths |= _responses() | _conversations()
+    kinds = (*_WIRE, *_RESPONSE_WIRE, *_CONVERSATION_WIRE)
+    return _document("Forebay", paths, address, kinds)
 
 
 @cache
@@ -105,11 +133,68 @@ def _document(title: str, paths: Json, address: str, kinds: Sequence[Any] = _WIR
     return msgspec.json.encode(document)
 
 
+def _responses() -> Json:
+    create = _generation("Create a response", RESPONSES_FIELDS, "WireResponse")
+    count = _operation("Count input tokens", _ok(_ref("InputTokens")))
+    id_ = {"name": "id", "in": "path", "required": True, "schema": _TEXT}
+    return {
+        "/v1/responses": {"post": create},
+        "/v1/responses/input_tokens": {"post": count | {"requestBody": create["requestBody"]}},
+        "/v1/responses/{id}": {
+            "get": _operation("A stored response", _ok(_ref("WireResponse"))),
+            "delete": _operation("Delete a response", _ok(_ref("DeletedResponse"))),
+            "parameters": [id_],
+        },
+        "/v1/responses/{id}/input_items": {
+            "get": _operation("List input items", _ok(_ref("ItemList"))) | {"parameters": _LISTING},
+            "parameters": [id_],
+        },
+        "/v1/responses/{id}/cancel": {
+            "post": _operation("Refused: nothing runs in the background", {}),
+            "parameters": [id_],
+        },
+    }
+
+
+def _conversations() -> Json:
+    ids = [
+        {"name": name, "in": "path", "required": True, "schema": _TEXT}
+        for name in ("id", "item_id")
+    ]
+    one, items = _ok(_ref("WireConversation")), _ok(_ref("ItemList"))
+    deleted, item = _ok(_ref("DeletedConversation")), _ok(_ref("WireItem"))
+    create = _operation("Create a conversation", one) | _body(CONVERSATION_FIELDS)
+    create["requestBody"]["required"] = False
+    return {
+        "/v1/conversations": {"post": create},
+        "/v1/conversations/{id}": {
+            "get": _operation("One conversation", one),
+            "post": _operation("Replace its metadata", one) | _body(METADATA_FIELDS),
+            "delete": _operation("Delete a conversation", deleted),
+            "parameters": ids[:1],
+        },
+        "/v1/conversations/{id}/items": {
+            "get": _operation("List items", items) | {"parameters": _LISTING},
+            "post": _operation("Append items", items) | _body(ITEMS_FIELDS),
+            "parameters": ids[:1],
+        },
+        "/v1/conversations/{id}/items/{item_id}": {
+            "get": _operation("One item", item),
+            "delete": _operation("Delete an item", one),
+            "parameters": ids,
+        },
+    }
+
+
 def _generation(summary: str, fields: Mapping[str, Field], answer: str) -> Json:
     ok = _ok(_ref(answer))
     ok["200"]["content"]["text/event-stream"] = {"schema": _EVENT}
-    body = {"required": True, "content": {"application/json": {"schema": request_schema(fields)}}}
-    return _operation(summary, ok) | {"requestBody": body}
+    return _operation(summary, ok) | _body(fields)
+
+
+def _body(fields: Mapping[str, Field]) -> Json:
+    content = {"application/json": {"schema": request_schema(fields)}}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 def request_schema(fields: Mapping[str, Field]) -> Json:

@@ -1,21 +1,22 @@
 """A JSON object becomes an ApiRequest, or an error that says exactly what is wrong with it.
 
-This is what chat and plain completions have in common: model, streaming, sampling.
+This is what all endpoints that generate have in common: model, streaming, sampling.
 
-Not here: what only one of them has (`chat_request.py`, `completion_request.py`), which fields exist
-at all (`fields.py`), whether the model does (`forebay.catalog`).
+Not here: what only one of them has (`chat_request.py`, `completion_request.py`,
+`responses_request.py`), which fields exist at all (`fields.py`), whether the model does (`forebay.catalog`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from forebay.core.call import Message, SamplingWish
 from forebay.core.errors import InvalidRequest
 from forebay.core.job import Lane
+from forebay.gateway.continued import Continued
 from forebay.gateway.fields import (
     INT64,
     MAX_CHOICES,
@@ -29,6 +30,14 @@ from forebay.gateway.read import boolean, decimal, integer, missing, seen, text,
 from forebay.gateway.schema import LANES
 
 _WHICH_MODELS = "GET /v1/models lists the models that this key may use."
+
+
+class Ignoring(Protocol):
+    """A valid request of any endpoint."""
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """The names in it that mean nothing to us."""
 
 
 class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +54,7 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
     ignored: tuple[str, ...]
     messages: tuple[Message, ...] = ()
     prompt: str | tuple[int, ...] = ""
+    continued: Continued | None = None
 
 
 def common(
@@ -55,7 +65,7 @@ def common(
     json_schema: str = "",
     **own: Any,
 ) -> ApiRequest:
-    """The fields of both endpoints, checked, and those that the endpoint has read itself."""
+    """The fields of all these endpoints, checked, and those that the endpoint has read itself."""
     streamed = boolean(body, "stream") or False
     options = _stream_options(body, ignored) if streamed else {}
     if not streamed and body.get("stream_options") is not None:
@@ -88,7 +98,7 @@ def asks_to_be_strict(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     return False
 
 
-def require_nothing_ignored(request: ApiRequest) -> None:
+def require_nothing_ignored(request: Ignoring) -> None:
     """For clients that ask to be strict with them. Raises InvalidRequest."""
     if request.ignored:
         named = ", ".join(name[:64] for name in request.ignored[:10])
@@ -105,8 +115,8 @@ def _sampling(body: Mapping[str, Any], logprobs: bool, json_schema: str) -> Samp
     ignore_eos = boolean(body, "ignore_eos") or False
     if ignore_eos and json_schema:
         raise InvalidRequest(
-            "ignore_eos is true, but a JSON document has an end. Remove ignore_eos or "
-            "response_format.",
+            "ignore_eos is true, but a JSON document has an end. Remove ignore_eos or the format "
+            "of the answer.",
             param="ignore_eos",
             code="unsupported_value",
         )

@@ -83,6 +83,8 @@ class Head(msgspec.Struct, frozen=True):
     model: str
     service_tier: str
     system_fingerprint: str
+    # That it went on with, which may be another one than it asked for.
+    conversation_id: str | None = None
 
 
 class ChatLogprob(msgspec.Struct, frozen=True):

@@ -21,6 +21,8 @@ from forebay.gateway.cors import check_origins
 from forebay.gateway.peers import check_networks
 from forebay.observe.metrics import Metrics
 from forebay.pipeline.administration import Administration
+from forebay.pipeline.dialogues import Dialogues
+from forebay.pipeline.turns import ShownTurns
 from forebay.tenancy.contract import Tenancy
 
 _URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
@@ -41,6 +43,9 @@ class Pipeline(Protocol):
     def run(self, call: Call) -> AsyncGenerator[list[CallEvent], None]:
         """The call's events from Admitted to Finished or Failed, in bunches of what is ready
         together; closing it = the client left."""
+
+    async def count(self, call: Call) -> int:
+        """The tokens of the prompt that this call would have. Nothing is run or charged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,8 @@ class Services:
     spawn: Spawn
     health: Callable[[], Readiness]
     administration: Administration
+    dialogues: Dialogues
+    turns: ShownTurns
 
 
 class KeepAlive(StrEnum):

@@ -6,14 +6,14 @@ Rules kept here (every one was somebody's bug):
 - usage is a chunk of its own with `choices: []`, only if asked for; the other chunks then carry
   `usage: null`, and no such key at all otherwise;
 - `data: [DONE]` ends every stream, also after an error event;
-- no `id:`, `event:` or empty `data:` lines, ever;
+- no `id:` or empty `data:` lines, ever; no `event:` lines but in streams of responses;
 - U+2028, U+2029 and U+0085 are escaped: some clients split the stream with `str.splitlines`.
 
 A sign of life is a comment line *without* a blank line after it: in OpenAI's own client a blank
 line dispatches whatever is pending, so a lone comment line is the one form that nothing between
 us and the client (a proxy that adds `id:`, say) can turn into an empty event.
 
-Not here: when something is sent (`answer.py`).
+Not here: when something is sent (`answer.py`), the streams of responses (`response_events.py`).
 """
 
 from __future__ import annotations
@@ -57,45 +57,32 @@ _LINE_ENDS = (
 
 def encode_text(text: str) -> bytes:
     """The JSON string of this text, free of anything that a client could take for a line end."""
-    return _encode(text) if text.isascii() else _escaped(text)
+    return _encode(text) if text.isascii() else encode_safely(text)
 
 
 def error_event(error: WireError) -> bytes:
     """A failure after the status line has left."""
-    return b"data: " + _escaped(ErrorAnswer(error)) + b"\n\n"
+    return b"data: " + encode_safely(ErrorAnswer(error)) + b"\n\n"
 
 
-def _escaped(value: object) -> bytes:
+def encode_safely(value: object) -> bytes:
+    """The same of any value."""
     encoded = _encode(value)
     for raw, escaped in _LINE_ENDS:
         encoded = encoded.replace(raw, escaped)
     return encoded
 
 
-class ChunkWriter(ABC):
-    """Renders the chunks of one stream; `include_usage` as the client asked.
+class AnswerWriter(ABC):
+    """Renders the events of one stream.
 
     `running`, where given, is the usage so far: `continuous_usage_stats`, which load generators
     ask for, puts it on every chunk.
     """
 
-    object: bytes
-
-    def __init__(self, head: Head, *, include_usage: bool) -> None:
-        self._head = b"".join(
-            (
-                b'data: {"id":',
-                encode_text(head.id),
-                b',"object":"%b","created":%d,"model":' % (self.object, head.created),
-                encode_text(head.model),
-                b',"service_tier":',
-                encode_text(head.service_tier),
-                b',"system_fingerprint":',
-                encode_text(head.system_fingerprint),
-                b',"choices":[',
-            )
-        )
-        self._usage_null = b',"usage":null}\n\n' if include_usage else b"}\n\n"
+    def opening(self) -> bytes:
+        """What leaves with the status line, before all else."""
+        return b""
 
     @abstractmethod
     def begin(self, choice: int, running: WireUsage | None = None) -> bytes:
@@ -119,8 +106,38 @@ class ChunkWriter(ABC):
     def finish(self, choice: int, reason: str, running: WireUsage | None = None) -> bytes:
         """The last chunk of a choice."""
 
+    @abstractmethod
     def usage(self, usage: WireUsage) -> bytes:
-        """The usage chunk, after all choices have finished."""
+        """The usage, after all choices have finished."""
+
+    def error(self, error: WireError) -> bytes:
+        """A failure after the status line has left."""
+        return error_event(error)
+
+
+class ChunkWriter(AnswerWriter):
+    """Of chunks that all have the same head; `include_usage` as the client asked."""
+
+    object: bytes
+
+    def __init__(self, head: Head, *, include_usage: bool) -> None:
+        self._head = b"".join(
+            (
+                b'data: {"id":',
+                encode_text(head.id),
+                b',"object":"%b","created":%d,"model":' % (self.object, head.created),
+                encode_text(head.model),
+                b',"service_tier":',
+                encode_text(head.service_tier),
+                b',"system_fingerprint":',
+                encode_text(head.system_fingerprint),
+                b',"choices":[',
+            )
+        )
+        self._usage_null = b',"usage":null}\n\n' if include_usage else b"}\n\n"
+
+    def usage(self, usage: WireUsage) -> bytes:
+        """A chunk of its own, without choices."""
         return self._head + b"]" + self._tail(usage)
 
     def _tail(self, usage: WireUsage | None) -> bytes:
@@ -201,7 +218,7 @@ class CompletionChunks(ChunkWriter):
             b'{"index":%d,"text":' % choice,
             encode_text(text),
             b',"logprobs":',
-            _escaped(logprobs),
+            encode_safely(logprobs),
             b',"finish_reason":',
             _encode(reason),
             b"}]",
@@ -212,7 +229,7 @@ class CompletionChunks(ChunkWriter):
 
 def _open_with(logprobs: ChatLogprobs) -> bytes:
     """The end of a chat's choice that has not finished."""
-    return b'},"logprobs":' + _escaped(logprobs) + b',"finish_reason":null}]'
+    return b'},"logprobs":' + encode_safely(logprobs) + b',"finish_reason":null}]'
 
 
 _OPEN = b'},"logprobs":null,"finish_reason":null}]'

@@ -14,11 +14,14 @@ import pytest
 
 from forebay.admission import Standing
 from forebay.catalog.contract import Catalog, ModelCard
+from forebay.conversation import ConversationSettings
+from forebay.conversation.memory import MemoryConversations
 from forebay.core.call import Call, Route
 from forebay.core.delta import FinishReason
-from forebay.core.errors import InvalidKey
+from forebay.core.dialogue import Item, Page, Turn
+from forebay.core.errors import InvalidKey, NotFound
 from forebay.core.event import Admitted, CallEvent, Delta, Finished, Started
-from forebay.core.job import Lane
+from forebay.core.job import Lane, Sampling
 from forebay.core.principal import Principal, Scopes
 from forebay.core.usage import Usage
 from forebay.gateway import GatewaySettings, Readiness, Services
@@ -26,6 +29,8 @@ from forebay.gateway.app import build_admin, build_public
 from forebay.gateway.serve import Listener, bind
 from forebay.observe.metrics import Metrics
 from forebay.pipeline.administration import Administration
+from forebay.pipeline.dialogues import Dialogues
+from forebay.pipeline.turns import ShownTurns
 from forebay.system import Tasks
 from forebay.tenancy import PlanSettings
 from forebay.testing.clock import CountingIds, FakeClock
@@ -33,8 +38,9 @@ from forebay.testing.desk import memory_desk
 from tests.unit.gateway.tenants import Tenant, tenant
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "wire"
-SECRET = "fbk_live_test"
+SECRET, OTHER_SECRET = "fbk_live_test", "fbk_live_other"
 PRINCIPAL = Principal(Scopes("org_1", "project_1", "key_1"), weight=1, lanes=frozenset(Lane))
+STRANGER = Principal(Scopes("org_2", "project_2", "key_2"), weight=1, lanes=frozenset(Lane))
 HELLO = {"model": "tiny", "messages": [{"role": "user", "content": "Hello"}]}
 
 
@@ -66,6 +72,10 @@ class FakePipeline:
     def standing(self, principal: Principal, model: str | None = None) -> Standing:
         self.asked.append(model)
         return self.stands
+
+    async def count(self, call: Call) -> int:
+        self.calls.append(call)
+        return 17
 
     async def run(self, call: Call) -> AsyncGenerator[list[CallEvent], None]:
         self.calls.append(call)
@@ -108,8 +118,34 @@ class FakeCatalog(Catalog):
     def choose(self, principal: Any, model: str, lane: Lane, max_output_tokens: Any) -> Route:
         raise NotImplementedError
 
+    def defaults(self, model: str) -> Sampling:
+        return Sampling(temperature=0.2)
+
     def models(self, principal: Principal) -> list[ModelCard]:
         return self.cards
+
+
+class FakeTurns(ShownTurns):
+    """Responses of the one organisation that there is."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Turn] = {}
+
+    async def response(self, principal: Principal, id: str) -> Turn:
+        if id not in self.kept:
+            raise NotFound(f"There is no response {id!r}.")
+        return self.kept[id]
+
+    async def forget(self, principal: Principal, id: str) -> None:
+        await self.response(principal, id)
+        del self.kept[id]
+
+    async def input_items(self, principal: Principal, id: str, page: Page) -> list[Item]:
+        items = [*(await self.response(principal, id)).input]
+        if page.newest_first:
+            items.reverse()
+        begin = [item.id for item in items].index(page.after) + 1 if page.after else 0
+        return items[begin : begin + page.limit]
 
 
 class FakeTenancy:
@@ -118,9 +154,9 @@ class FakeTenancy:
 
     async def authenticate(self, secret: str) -> Principal:
         self.secrets.append(secret)
-        if secret != SECRET:
+        if secret not in (SECRET, OTHER_SECRET):
             raise InvalidKey
-        return PRINCIPAL
+        return PRINCIPAL if secret == SECRET else STRANGER
 
 
 def admitted(lane: Lane = Lane.INTERACTIVE) -> Admitted:
@@ -191,16 +227,21 @@ class Gateway:
         self.settings = GatewaySettings()
         self.tasks = Tasks()
         self.tenancy = FakeTenancy()
+        self.turns = FakeTurns()
+        self.conversations = MemoryConversations(ConversationSettings(), self.clock)
+        ids = CountingIds()
         self.services = Services(
             pipeline=self.pipeline,
             catalog=FakeCatalog(),
             tenancy=self.tenancy,  # type: ignore[arg-type]
             metrics=self.metrics,
-            ids=CountingIds(),
+            ids=ids,
             clock=self.clock,
             spawn=self.tasks,
             health=lambda: self.readiness,
             administration=Administration(memory_desk(self.clock, [SMALL])),
+            dialogues=Dialogues(self.conversations, self.clock, ids, ConversationSettings()),
+            turns=self.turns,
         )
 
     def script(self, *items: Any, **options: Any) -> None:

@@ -8,6 +8,7 @@ from forebay.gateway.app import build_public
 from forebay.gateway.chat_fields import CHAT_FIELDS
 from forebay.gateway.compatibility import ENDPOINTS, markdown
 from forebay.gateway.completion_fields import COMPLETION_FIELDS
+from forebay.gateway.responses_fields import RESPONSES_FIELDS
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "compatibility.md"
 
@@ -20,7 +21,7 @@ def test_the_reference_page_says_what_happens_to_too_large_a_maximum_and_to_head
 
 def test_the_reference_page_is_the_tables():
     assert REFERENCE.read_text() == markdown()
-    for name in (*CHAT_FIELDS, *COMPLETION_FIELDS):
+    for name in (*CHAT_FIELDS, *COMPLETION_FIELDS, *RESPONSES_FIELDS):
         assert f"| `{name}` |" in markdown()
 
 

@@ -12,6 +12,7 @@ from forebay.admission.memory import MemoryAdmission
 from forebay.catalog.choose import require_lane
 from forebay.core import errors, json_schema
 from forebay.core.errors import (
+    ConversationLocked,
     ForebayError,
     IdempotencyKeyInUse,
     InsufficientQuota,
@@ -31,13 +32,17 @@ from forebay.gateway import (
     body,
     chat_request,
     completion_request,
+    continued,
     embeddings,
     health,
     inflate,
+    items,
     protocol,
     read,
     request,
     response_format,
+    responses_request,
+    stored_responses,
 )
 from forebay.gateway.errors import (
     INVALID_REQUEST_CODES,
@@ -116,8 +121,9 @@ def test_rule_57_the_request_id_is_in_the_text():
 
 def test_rule_59_only_a_conflict_that_goes_away_answers_409():
     conflicts = [kind for kind, row in TABLE.items() if row.status == 409]
-    assert conflicts == [IdempotencyKeyInUse]
-    assert dict(refusal(IdempotencyKeyInUse(), "r").headers)[b"retry-after"] == b"1"
+    assert conflicts == [IdempotencyKeyInUse, ConversationLocked]
+    waits = [dict(refusal(make(kind), "r").headers)[b"retry-after"] for kind in conflicts]
+    assert waits == [b"1", b"4"]
 
 
 def test_an_error_brings_its_own_code_and_path_where_it_has_one():
@@ -144,7 +150,7 @@ def test_a_kind_of_a_known_error_looks_like_it():
 # Where InvalidRequest is raised with a code of its own.
 MODULES = (
     body, inflate, read, request, chat_request, completion_request, response_format, embeddings,
-    json_schema,
+    json_schema, continued, items, responses_request, stored_responses,
 )  # fmt: skip
 
 
@@ -154,6 +160,7 @@ def test_every_code_of_an_invalid_request_is_documented():
         re.findall(r'code="\w+" if .* else "(\w+)"', source)
     )
     used -= {"{number}_{side}_value"}
+    used |= {"previous_response_not_found"}  # the pipeline's
     used |= {
         f"{kind}_{side}_value"
         for kind in ("integer", "decimal")

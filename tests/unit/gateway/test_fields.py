@@ -9,8 +9,9 @@ from forebay.gateway.chat_fields import CHAT_FIELDS, MESSAGE_FIELDS
 from forebay.gateway.completion_fields import COMPLETION_FIELDS
 from forebay.gateway.fields import NOTHING, Kind
 from forebay.gateway.fields import screen as screen_by
+from forebay.gateway.responses_fields import RESPONSES_FIELDS
 
-TABLES = (COMPLETION_FIELDS, CHAT_FIELDS, MESSAGE_FIELDS)
+TABLES = (COMPLETION_FIELDS, CHAT_FIELDS, MESSAGE_FIELDS, RESPONSES_FIELDS)
 REFUSED = [
     (field, table) for table in TABLES for field in table.values() if field.kind is Kind.REFUSED
 ]

@@ -71,7 +71,9 @@ def test_what_is_not_gzip_is_said_to_be_none(packed):
         inflated(100, packed)
 
 
-@pytest.mark.parametrize("rest", [b"\0", b"x", gzip.compress(b"more", mtime=0), gzip.compress(b"", mtime=0) * 1000])
+@pytest.mark.parametrize(
+    "rest", [b"\0", b"x", gzip.compress(b"more", mtime=0), gzip.compress(b"", mtime=0) * 1000]
+)
 def test_nothing_may_follow_the_stream(rest):
     packed = gzip.compress(b"hello")
     for parts in ((packed + rest,), (packed, rest)):
