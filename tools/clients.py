@@ -62,7 +62,16 @@ CLIENTS = (
         "light",
         "openai",
         "try_openai.py",
-        (*CHAT, "completions", "logprobs", "models", "n"),
+        (
+            *CHAT,
+            "completions",
+            "conversations",
+            "logprobs",
+            "models",
+            "n",
+            "responses",
+            "responses stream",
+        ),
     ),
     Client(
         "OpenAI, Node",
@@ -95,6 +104,16 @@ CLIENTS = (
         "try_instructor.py",
         ("error", "stream", "structured output"),
         "Only in the mode `JSON_SCHEMA`; the default asks for tools and is refused.",
+    ),
+    Client(
+        "OpenAI Agents",
+        "agents",
+        "openai-agents",
+        "try_openai_agents.py",
+        (*CHAT, "conversation", "previous response", "session"),
+        "On the Responses API, which is its default. It takes an answer that was cut off by the maximum of "
+        "output tokens for a failure: for long answers raise `default_output_tokens` of the model, or "
+        "send `ModelSettings(max_tokens=…)`.",
     ),
     Client(
         "llm",

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 
+from forebay.conversation import ConversationSettings
 from forebay.core.call import Call, Message, Remembrance
 from forebay.core.dialogue import Conversation, Item, Page, TurnState, answer_id
 from forebay.core.errors import ContextLengthExceeded, ConversationLocked
@@ -24,6 +25,7 @@ from forebay.tokens.hf import HuggingFaceTokens
 from forebay.tokens.scripted import scripted_tokens
 
 CONVERSATIONS, CALLS = 4, 40
+LARGE = ConversationSettings(max_items=10_000)
 EVERYTHING = Page(limit=1_000, newest_first=False)
 
 
@@ -201,7 +203,7 @@ class Flood(Talk):
 )
 def test_a_past_too_large_even_to_be_counted_is_cut(text: str, messages: int) -> None:
     """C3: whether it has too many messages or too much text, beside whatever instructions."""
-    flood = Flood(1, Topology.MACHINE, Scenario(fate=False))
+    flood = Flood(1, Topology.MACHINE, Scenario(fate=False, conversation=LARGE))
     flood.said(text, messages)
     (seen,) = flood.run().seen
     assert seen.finished is not None, seen.refused
@@ -212,7 +214,7 @@ def test_a_past_too_large_even_to_be_counted_is_cut(text: str, messages: int) ->
 
 
 def test_a_past_that_is_not_to_be_cut_is_refused_if_it_does_not_fit() -> None:
-    flood = Flood(1, Topology.MACHINE, Scenario(fate=False))
+    flood = Flood(1, Topology.MACHINE, Scenario(fate=False, conversation=LARGE))
     flood.cut = False
     flood.said("word " * 200, 300)
     (seen,) = flood.run().seen

@@ -21,9 +21,16 @@ class ConversationSettings:
     max_ttl_seconds: int = field(
         default=365 * _DAY_SECONDS, metadata={"help": "Longest that `ttl_seconds` may be."}
     )
-    max_items: int = field(default=10_000, metadata={"help": "Most items of one conversation."})
+    max_items: int = field(
+        default=2_000,
+        metadata={
+            "help": "Most items of one conversation, or of a chain of responses. All are read for each "
+            "call that goes on from it, and others wait meanwhile."
+        },
+    )
     max_bytes: int = field(
-        default=8 * 1024 * 1024, metadata={"help": "Most bytes of text in one conversation."}
+        default=2 * 1024 * 1024,
+        metadata={"help": "Most bytes of text in one of them, for the same reason."},
     )
     organisation_bytes: int = field(
         default=1024 * 1024 * 1024,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from answer import Answer
 from openai import NotFoundError, OpenAI
-from seen import ASK, KEY, MODEL, REFUSAL, UNKNOWN, URL, Seen
+from seen import ASK, KEY, MODEL, QUESTION, REFUSAL, UNKNOWN, URL, Seen
 
 # configuration
 client = OpenAI(base_url=URL, api_key=KEY)
@@ -60,6 +60,24 @@ def several(seen: Seen) -> None:
     seen.check("completions", "Paris" in old.choices[0].text, value=old)
 
 
+def responses(seen: Seen) -> None:
+    """A response, what it goes on from, and a conversation."""
+    brief = {"model": MODEL, "temperature": 0, "max_output_tokens": 20}
+    first = client.responses.create(input=QUESTION, **brief)
+    seen.check("responses", "Paris" in first.output_text, value=first)
+    seen.check("responses", client.responses.retrieve(first.id).output_text, value=first)
+    second = client.responses.create(input=QUESTION, previous_response_id=first.id, **brief)
+    longer = second.usage.input_tokens > first.usage.input_tokens
+    seen.check("responses", longer, value=second.usage)
+    with client.responses.stream(input=QUESTION, **brief) as events:
+        kinds = [event.type for event in events]
+    seen.check("responses stream", kinds[-1] == "response.completed", value=kinds)
+    conversation = client.conversations.create()
+    client.responses.create(input=QUESTION, conversation=conversation.id, **brief)
+    items = client.conversations.items.list(conversation.id).data
+    seen.check("conversations", len(items) == 2, value=items)
+
+
 def error(seen: Seen) -> None:
     """An unknown model."""
     try:
@@ -74,7 +92,7 @@ def error(seen: Seen) -> None:
 def main() -> None:
     """Everything, in order."""
     seen = Seen("openai")
-    for part in (chat, stream, structured, several, error):
+    for part in (chat, stream, structured, several, responses, error):
         part(seen)
     seen.end()
 
