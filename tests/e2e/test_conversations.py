@@ -140,8 +140,16 @@ def test_a_plain_chat_client_sends_only_what_is_new(client: OpenAI) -> None:
             extra_body={"conversation": conversation.id},
         )
         assert raw.headers["x-forebay-window"] == f"kept={number},summarised=0,dropped=0"
+        assert raw.parse().conversation == {"id": conversation.id}
+    chunks = client.chat.completions.create(
+        model="scripted",
+        messages=[{"role": "user", "content": script("Turn 2.")}],
+        extra_body={"conversation": conversation.id},
+        stream=True,
+    )
+    assert all(chunk.conversation == {"id": conversation.id} for chunk in chunks)
     items = client.conversations.items.list(conversation.id, order="asc")
-    assert roles(items.data) == ["user", "assistant"] * 2
+    assert roles(items.data) == ["user", "assistant"] * 3
 
 
 def test_a_conversation_that_has_expired_is_begun_anew_where_asked(client: OpenAI) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import UNSET
+
 from forebay.gateway.answer import Output
 from forebay.gateway.chat_request import parse_chat
 from forebay.gateway.request import ApiRequest
@@ -13,6 +15,7 @@ from forebay.gateway.schema import (
     ChatCompletion,
     Choice,
     Head,
+    InConversation,
     WireUsage,
     chat_logprobs,
 )
@@ -49,6 +52,7 @@ class ChatShape:
             usage=usage,
             service_tier=head.service_tier,
             system_fingerprint=head.system_fingerprint,
+            conversation=InConversation(head.conversation_id) if head.conversation_id else UNSET,
         )
 
     def writer(self, head: Head, request: ApiRequest) -> ChatChunks:

@@ -17,7 +17,13 @@ import msgspec
 
 from forebay.core.delta import TokenLogprob
 from forebay.core.dialogue import Turn, answer_id
-from forebay.gateway.schema import ChatLogprob, WireUsage, chat_logprobs, settled_usage
+from forebay.gateway.schema import (
+    ChatLogprob,
+    InConversation,
+    WireUsage,
+    chat_logprobs,
+    settled_usage,
+)
 
 ID_PREFIX = "resp_"
 
@@ -76,12 +82,6 @@ class IncompleteDetails(msgspec.Struct, frozen=True):
     reason: Literal["max_output_tokens"] = "max_output_tokens"
 
 
-class ResponseConversation(msgspec.Struct, frozen=True):
-    """The conversation that a response belongs to."""
-
-    id: str
-
-
 class ResponseReasoning(msgspec.Struct, frozen=True):
     """There is none."""
 
@@ -130,7 +130,7 @@ class WireResponse(msgspec.Struct, frozen=True, kw_only=True):
     output: list[OutputMessage] = []
     parallel_tool_calls: bool
     previous_response_id: str | None
-    conversation: ResponseConversation | None
+    conversation: InConversation | None
     prompt_cache_key: str | None
     reasoning: ResponseReasoning = ResponseReasoning()
     safety_identifier: str | None
@@ -210,7 +210,7 @@ class Frame(msgspec.Struct, frozen=True):
         return WireResponse(
             id=self.id,
             created_at=self.created_at,
-            conversation=ResponseConversation(conversation_id) if conversation_id else None,
+            conversation=InConversation(conversation_id) if conversation_id else None,
             **msgspec.structs.asdict(self.echo),
             **own,
         )

@@ -87,6 +87,12 @@ class Head(msgspec.Struct, frozen=True):
     conversation_id: str | None = None
 
 
+class InConversation(msgspec.Struct, frozen=True):
+    """The conversation that a call goes on with."""
+
+    id: str
+
+
 class ChatLogprob(msgspec.Struct, frozen=True):
     """One token of a chat answer; no other tokens are reported."""
 
@@ -140,6 +146,8 @@ class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
     usage: WireUsage
     service_tier: str
     system_fingerprint: str
+    # Ours, and there only for who asked for it.
+    conversation: InConversation | msgspec.UnsetType = msgspec.UNSET
 
 
 class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):

@@ -121,6 +121,9 @@ class ChunkWriter(AnswerWriter):
     object: bytes
 
     def __init__(self, head: Head, *, include_usage: bool) -> None:
+        conversation = b""
+        if head.conversation_id is not None:
+            conversation = b',"conversation":{"id":%b}' % encode_text(head.conversation_id)
         self._head = b"".join(
             (
                 b'data: {"id":',
@@ -131,6 +134,7 @@ class ChunkWriter(AnswerWriter):
                 encode_text(head.service_tier),
                 b',"system_fingerprint":',
                 encode_text(head.system_fingerprint),
+                conversation,
                 b',"choices":[',
             )
         )
