@@ -60,7 +60,7 @@ lint: install ## lint, types, import rules, dead code, unused dependencies
 	@$(BIN)/deptry src
 
 bench: install ## measure (not a test): each program ends with one JSON line
-	@for program in bench/relay.py bench/gateway_cost.py; do echo "== $$program"; $(BIN)/python $$program $(ARGS) || exit 1; done
+	@for program in bench/relay.py bench/gateway_cost.py bench/dialogue.py; do echo "== $$program"; $(BIN)/python $$program $(ARGS) || exit 1; done
 
 golden: install ## rewrite the golden files; review the diff like an API change
 	@FOREBAY_GOLDEN=1 $(BIN)/python -m pytest -q tests/unit/gateway tests/golden

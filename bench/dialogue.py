@@ -7,7 +7,7 @@ word that no other has, so that the engine's prefix cache has nothing of it.
 - `ttft_ratio`: of turn and cold prompt, the median and the largest of all turns. At most a third.
 
 With the scripted engine, one call at a time, alternately as a turn of a conversation and as plain
-messages: what a turn costs beside its call (three commits on the disk and the past read back).
+messages: what the first turn of one costs beside its call (a read and three commits on the disk).
 
 Ends with one JSON line.
 """
@@ -74,10 +74,10 @@ async def overhead(running: Running) -> tuple[float, float]:
         AsyncOpenAI(base_url=url, api_key=running.key) as sdk,
         RawClient(running.host, running.port, running.key) as raw,
     ):
-        id_ = (await sdk.conversations.create()).id
         said = [{"role": "user", "content": "Hello [[script length=4]]"}]
         for number in range(2 * CALLS):
             turn = number % 2 == 0
+            id_ = (await sdk.conversations.create()).id
             asked = body(SCRIPTED, said, **({"conversation": id_} if turn else {}))
             asked["max_tokens"] = 4
             answer = await raw.post(asked)
