@@ -4,7 +4,8 @@ After each kill both files are sound, and the books are audited from outside. Af
 hold of an earlier process is left, and the server's own `audit verify` and `reconcile` find nothing.
 In the end, per call: who saw the end of an answer finds it
 charged (L13); whoever was charged got it from the engine (L8, by the engine's own log); a call that
-was not streamed and did not end is free; nothing is resolved twice or never (L4).
+was not streamed and did not end is free; nothing is resolved twice or never (L4). A fourth of the calls are
+turns of a few conversations, which hold what was settled and nothing else (`dialogues.py`).
 
 `--kills` says how many (20; `make kill` does 200).
 """
@@ -20,19 +21,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from openai import AsyncOpenAI
 
 from forebay.core.usage import Outcome, UsageRow
 from forebay.testing.rawhttp import Answer, Leave, RawClient
 from forebay.testing.wishes import wish
 from tests.e2e import enginelog
 from tests.e2e.running import Server, alive, eventually, spawn
-from tests.kill import books
+from tests.kill import books, dialogues
 
 LANES, STEP_SECONDS = 24, 0.01
 # A start takes about a second, on a busy machine two.
 START_SECONDS = 2.0
 # Two beats: streams that were read for longer than one have a watermark.
 MOST_SECONDS = 2.2
+CONVERSATIONS = 3
 ORGANISATIONS = ("default", "second", "poor")
 
 
@@ -43,6 +46,7 @@ class World:
     data_dir: Path
     rng: random.Random
     keys: list[str] = field(default_factory=list)
+    conversations: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     answers: list[Answer] = field(default_factory=list)
     made: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     kills: Counter[str] = field(default_factory=Counter)
@@ -66,9 +70,11 @@ class World:
     def start(self) -> Server:
         return Server.start("--model", "scripted", data_dir=self.data_dir, env=self.environment())
 
-    def wish(self) -> tuple[dict[str, Any], Leave]:
-        """One call; now and then one that takes the whole engine down."""
+    def wish(self, key: str) -> tuple[dict[str, Any], Leave]:
+        """One call; now and then a turn, or one that takes the whole engine down."""
         body, leave = wish(self.rng, "scripted")
+        if self.rng.random() < 0.25:
+            body |= {"conversation": self.rng.choice(self.conversations[key]), "n": 1}
         if self.rng.random() < 0.005:
             body["messages"][0]["content"] += " [[script crash_at=3]]"
         return body, leave
@@ -78,7 +84,11 @@ async def make_keys(world: World, server: Server) -> None:
     """Two organisations that may spend, and one that cannot afford much."""
     for name in ORGANISATIONS:
         made = await server.ask("keys.create", request={"organisation": name})
-        world.keys.append(made["key"])
+        key = made["key"]
+        world.keys.append(key)
+        async with AsyncOpenAI(base_url=server.base_url, api_key=key) as client:
+            for _ in range(CONVERSATIONS):
+                world.conversations[key].append((await client.conversations.create()).id)
     await server.ask("budgets.set", organisation="poor", budget_usd="0.0005")
 
 
@@ -96,13 +106,13 @@ async def load_until_killed(world: World, server: Server, seconds: float) -> Non
         key = world.keys[number % len(world.keys)]
         async with RawClient(server.host, server.port, key) as client:
             while server.process.poll() is None:
-                body, leave = world.wish()
+                body, leave = world.wish(key)
                 try:
                     answer = await client.post(body, leave)
                 except OSError:
                     return
                 world.answers.append(answer)
-                if answer.status == 429:
+                if answer.status in (409, 429):
                     await asyncio.sleep(0.05)
 
     lanes = asyncio.gather(*(lane(number) for number in range(LANES)))
@@ -180,8 +190,12 @@ async def test_no_kill_at_any_moment_falsifies_the_books(
         assert server.stop() == 0
     found = books.audit(world.data_dir)
     assert (found.faults, found.holds) == ([], [])
-    check_bills(world, {row.call_id: row for row in found.rows})
+    rows = {row.call_id: row for row in found.rows}
+    check_bills(world, rows)
+    turns = dialogues.check(world.data_dir, rows, world.answers)
     reasons = Counter(row.reason for row in found.rows)
     outcomes = Counter(row.outcome for row in found.rows)
     print(f"{dict(world.kills)}: {len(found.rows)} calls, {dict(outcomes)}, {dict(reasons)}")
+    print(f"{turns} turns of {sum(map(len, world.conversations.values()))} conversations")
+    assert turns > world.kills["under load"]
     assert reasons["owner_died"] > world.kills["under load"]
