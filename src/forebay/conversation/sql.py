@@ -6,10 +6,10 @@ Not here: turns (`sql_turns`), statements that both have in common (`sql_rows`),
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -37,17 +37,11 @@ from forebay.conversation.sql_tables import (
     item_of,
     item_values,
 )
-from forebay.conversation.sql_turns import SqlTurns
+from forebay.conversation.sql_turns import Runner, SqlTurns
 from forebay.core.clock import Clock
 from forebay.core.dialogue import Conversation, Item, Page
 
 T = TypeVar("T")
-
-
-class Runner(Protocol):
-    """The open database: runs a function in a transaction of its own, off the event loop."""
-
-    async def run(self, work: Callable[[sa.Connection], T]) -> T: ...
 
 
 class SqlConversations(Conversations):

@@ -12,29 +12,14 @@ import msgspec
 
 from forebay.core.errors import InvalidRequest
 from forebay.gateway.fields import Field, screen, supported, table
-from forebay.gateway.items import ITEM_ROLES, PART_TYPES, RoleAndParts, read_items
+from forebay.gateway.items import ITEM_SCHEMA, RoleAndParts, read_items
 from forebay.gateway.read import missing, text, wrong_type
 from forebay.pipeline.dialogues import MIN_TTL_SECONDS
 
 MAX_ITEMS = 20
 MAX_PAIRS, MAX_KEY_CHARACTERS, MAX_VALUE_CHARACTERS = 16, 64, 512
 
-_PART = {
-    "type": "object",
-    "properties": {"type": {"enum": [*PART_TYPES]}, "text": {"type": "string"}},
-    "required": ["type", "text"],
-}
-_CONTENT = {"anyOf": [{"type": "string"}, {"type": "array", "items": _PART, "minItems": 1}]}
-_ITEM = {
-    "type": "object",
-    "properties": {
-        "type": {"enum": ["message", None]},
-        "role": {"enum": [*ITEM_ROLES]},
-        "content": _CONTENT,
-    },
-    "required": ["role", "content"],
-}
-_ITEMS = {"type": "array", "items": _ITEM, "maxItems": MAX_ITEMS}
+_ITEMS = {"type": "array", "items": ITEM_SCHEMA, "maxItems": MAX_ITEMS}
 _ITEMS_NOTE = (
     "messages; roles system, developer, user, assistant; content is a string or an array of text "
     "parts; other items and parts get `unsupported_value`"

@@ -7,6 +7,7 @@ Not here: how many items there may be, and who gives them their ids (the endpoin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -22,6 +23,23 @@ ITEM_KEYS = frozenset({"type", "role", "content", "id", "status", "phase"})
 PART_KEYS = frozenset(
     {"type", "text", "refusal", "annotations", "logprobs", "prompt_cache_breakpoint"}
 )
+# What an item may be in a request.
+_PART = {
+    "type": "object",
+    "properties": {"type": {"enum": [*PART_TYPES]}, "text": {"type": "string"}},
+    "required": ["type", "text"],
+}
+ITEM_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "type": {"enum": ["message", None]},
+        "role": {"enum": [*ITEM_ROLES]},
+        "content": {
+            "anyOf": [{"type": "string"}, {"type": "array", "items": _PART, "minItems": 1}]
+        },
+    },
+    "required": ["role", "content"],
+}
 
 _ROLE_NAMES = "system, developer, user and assistant"
 _TOOL_ROLES = ("tool", "function")

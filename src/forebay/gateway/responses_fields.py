@@ -18,7 +18,7 @@ from forebay.gateway.fields import (
     supported,
     table,
 )
-from forebay.gateway.items import ITEM_ROLES, PART_TYPES
+from forebay.gateway.items import ITEM_SCHEMA
 
 MAX_ITEMS = 2048
 MAX_NAME_CHARACTERS = 512
@@ -27,22 +27,6 @@ LOGPROBS, ENCRYPTED = "message.output_text.logprobs", "reasoning.encrypted_conte
 
 # Of those in common, these have another meaning here, or none.
 _OTHERWISE = frozenset({"n", "stream_options", "user"})
-_PART = {
-    "type": "object",
-    "properties": {"type": {"enum": [*PART_TYPES]}, "text": {"type": "string"}},
-    "required": ["type", "text"],
-}
-_ITEM = {
-    "type": "object",
-    "properties": {
-        "type": {"enum": ["message", None]},
-        "role": {"enum": [*ITEM_ROLES]},
-        "content": {
-            "anyOf": [{"type": "string"}, {"type": "array", "items": _PART, "minItems": 1}]
-        },
-    },
-    "required": ["role", "content"],
-}
 _NAME = {"type": "string", "maxLength": MAX_NAME_CHARACTERS}
 _TEXT = {
     "type": "object",
@@ -82,7 +66,7 @@ RESPONSES_FIELDS: Mapping[str, Field] = table(
             {
                 "anyOf": [
                     {"type": "string"},
-                    {"type": "array", "items": _ITEM, "minItems": 1, "maxItems": MAX_ITEMS},
+                    {"type": "array", "items": ITEM_SCHEMA, "minItems": 1, "maxItems": MAX_ITEMS},
                 ]
             },
             required=True,
