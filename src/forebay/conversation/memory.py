@@ -120,7 +120,8 @@ class MemoryTurns(Turns):
         self._state.refresh()
         if conversation_id is not None:
             room = self._state.room(organisation_id, conversation_id)
-            return Past(tuple(room.items), room.conversation.revision)
+            locked = self._state.locked(conversation_id)
+            return Past(tuple(room.items), room.conversation.revision, locked)
         return Past() if previous_id is None else self._state.past(organisation_id, previous_id)
 
     async def begin(self, turn: Turn, *, revision: int = 0) -> None:

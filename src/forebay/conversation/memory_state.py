@@ -104,10 +104,14 @@ class State:
     def unlocked(self, organisation_id: str, id: str) -> Room:
         """The same, if no call works on it (C4)."""
         room = self.room(organisation_id, id)
-        for step in self.steps.values():
-            if step.turn.conversation_id == id and step.turn.state is not TurnState.SHOWN:
-                raise ConversationLocked
+        if self.locked(id):
+            raise ConversationLocked
         return room
+
+    def locked(self, id: str) -> bool:
+        """Whether it has a turn that is not shown."""
+        turns = (step.turn for step in self.steps.values() if step.turn.conversation_id == id)
+        return any(turn.state is not TurnState.SHOWN for turn in turns)
 
     def step(self, organisation_id: str, id: str) -> Step:
         step = self.steps.get(id)

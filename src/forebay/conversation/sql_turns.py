@@ -252,7 +252,8 @@ def _lives(row: sa.Row[Any], now: float) -> bool:
 
 def _in_said(organisation_id: str, id: str, now: float, connection: sa.Connection) -> Past:
     row = conversation_row(organisation_id, id, now, connection)
-    return Past(tuple(_in_items_of(id, None, connection)), row.revision)
+    locked = row.open_id is not None and row.open_expires_at > now
+    return Past(tuple(_in_items_of(id, None, connection)), row.revision, locked)
 
 
 def _in_chained(

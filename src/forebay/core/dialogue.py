@@ -93,10 +93,12 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What was said before: items in order, oldest first. `revision` is the conversation's."""
+    """What was said before: items in order, oldest first. `revision` is the conversation's; `locked`:
+    it has a turn that is not shown, so that none can be begun now."""
 
     items: tuple[Item, ...] = ()
     revision: int = 0
+    locked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

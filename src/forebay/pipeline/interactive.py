@@ -108,7 +108,9 @@ class InteractivePipeline:
         require_choices(call, route)
         # The wait that ⑦ would refuse, before anything is spent on the prompt: its answer alone.
         await rooms.admission.foresee(await self._place(call, route, 0))
-        recalled = await self._recall(call)  # ④
+        recalled = None
+        if call.remembrance is not None:
+            recalled = await rooms.remember.recall_free(call, call.remembrance)  # ④
         prompt, window = await self._count(call, route, recalled)  # ⑤ exact P
         route = fit(route, len(prompt.ids), call)
         admitted = self._admitted(call, route, len(prompt.ids), window)
@@ -226,12 +228,10 @@ class InteractivePipeline:
         )
         if call.idempotency is not None:
             await self.weigh(call.principal, call.body_bytes)
-        prompt, _ = await self._count(call, route, await self._recall(call))
-        return len(prompt.ids)
-
-    async def _recall(self, call: Call) -> Recalled | None:
         wish = call.remembrance
-        return None if wish is None else await self.rooms.remember.recall(call, wish)
+        recalled = await self.rooms.remember.recall(call, wish) if wish is not None else None
+        prompt, _ = await self._count(call, route, recalled)
+        return len(prompt.ids)
 
     async def _count(
         self, call: Call, route: Route, recalled: Recalled | None

@@ -43,11 +43,13 @@ _SYSTEM = ("system", "developer")
 @dataclass(frozen=True, slots=True)
 class Recalled:
     """What a call goes on from. `conversation_id`: of the conversation that it will be a turn of,
-    `renewed` if that is to be made because the one asked for is gone."""
+    `renewed` if that is to be made because the one asked for is gone; `locked`: another call works
+    on it."""
 
     wish: Remembrance
     dialogue: Dialogue
     revision: int = 0
+    locked: bool = False
     conversation_id: str | None = None
     renewed: bool = False
 
@@ -114,7 +116,18 @@ class CallTurns:
             if conversation_id is None or not wish.fresh:
                 raise _gone(wish, conversation_id) from None
             conversation_id, renewed = self._ids.new("conv"), True
-        return Recalled(wish, divide(past.items), past.revision, conversation_id, renewed)
+        dialogue = divide(past.items)
+        return Recalled(wish, dialogue, past.revision, past.locked, conversation_id, renewed)
+
+    async def recall_free(self, call: Call, wish: Remembrance) -> Recalled:
+        """The same for a call that is to be its next turn. Raises ConversationLocked: it is refused
+        before it holds money (`begin` refuses it, too, if another one is faster)."""
+        recalled = await self.recall(call, wish)
+        if recalled.locked and await self.recover():
+            recalled = await self.recall(call, wish)
+        if recalled.locked:
+            raise ConversationLocked
+        return recalled
 
     async def begin(self, call: Call, recalled: Recalled, now: float) -> None:
         """The call holds money: store its turn, if it has one. Raises ConversationLocked and
@@ -148,12 +161,7 @@ class CallTurns:
                 turn.conversation_id, turn.organisation_id, turn.created_at, ttl, turn.expires_at
             )
             await self._conversations.create(conversation, ())
-        try:
-            await self._turns.begin(turn, revision=recalled.revision)
-        except ConversationLocked:
-            if not await self.recover():
-                raise
-            await self._turns.begin(turn, revision=recalled.revision)
+        await self._turns.begin(turn, revision=recalled.revision)
 
     def serve(self, job: Job) -> None:
         """A worker of this process runs the job: if it resolves its call, it tells the turn."""

@@ -109,7 +109,7 @@ def call(number: int = 1, principal: Principal = OURS, **wish: object) -> Call:
 
 async def begin(house: House, calls: CallTurns, asked: Call) -> None:
     assert asked.remembrance is not None
-    recalled = await calls.recall(asked, asked.remembrance)
+    recalled = await calls.recall_free(asked, asked.remembrance)
     await house.hold(asked)
     await calls.begin(asked, recalled, house.clock.now())
 
@@ -147,6 +147,19 @@ async def test_a_turn_whose_call_failed_is_gone_and_its_conversation_free(house:
     await answer(house, calls, call(3, conversation_id="conv_1"))
     with pytest.raises(NotFound, match="Response with id 'resp_1' not found"):
         await ShownTurns(house.conversations.turns, calls).response(OURS, "resp_1")
+
+
+async def test_of_two_that_prepared_a_turn_at_once_the_first_has_it(house: House) -> None:
+    """C4: the other one is refused though the conversation was free when it asked."""
+    calls, both = house.calls(), [call(n, conversation_id="conv_1") for n in (1, 2)]
+    recalled = [await calls.recall_free(each, each.remembrance) for each in both]  # type: ignore
+    for each in both:
+        await house.hold(each)
+    await calls.begin(both[0], recalled[0], house.clock.now())
+    with pytest.raises(ConversationLocked):
+        await calls.begin(both[1], recalled[1], house.clock.now())
+    counted = await calls.recall(both[1], both[1].remembrance)  # type: ignore[arg-type]
+    assert counted.locked, "who only counts tokens is told, and not refused"
 
 
 async def test_what_a_dead_process_settled_is_shown_to_who_asks(house: House) -> None:

@@ -65,9 +65,11 @@ async def test_c4_a_conversation_has_one_turn_at_a_time(
     for _ in range(2):
         with pytest.raises(ConversationLocked, match="Another call is working"):
             await turns.begin(turn_of("resp_2", conversation_id="conv_1"))
+        assert (await turns.past("org_a", conversation_id="conv_1", previous_id=None)).locked
         await turns.keep("resp_1", 1, said("resp_1"))
     await refusal_of(turns.find("org_a", "resp_2"))
     await turns.drop("resp_1")
+    assert not (await turns.past("org_a", conversation_id="conv_1", previous_id=None)).locked
     await turns.begin(turn_of("resp_2", conversation_id="conv_1"))
 
 
