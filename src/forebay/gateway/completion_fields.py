@@ -60,6 +60,8 @@ COMPLETION_FIELDS: Mapping[str, Field] = table(
         refused("best_of", "all choices are returned; use n", (1, "")),
         refused("echo", "the prompt is not part of the answer"),
         refused("suffix", "text is only continued, not filled in"),
+        refused("conversation", "use POST /v1/chat/completions, or POST /v1/responses"),
+        refused("previous_response_id", "use POST /v1/responses"),
         refused("response_format", "use POST /v1/chat/completions", ({"type": "text"}, "", {})),
     ),
     COMMON_REFUSED,
