@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from forebay.conversation import Conversations, Turns
+from forebay.conversation import Conversations, ConversationSettings, TurnLogs, Turns
 from forebay.conversation.memory import MemoryConversations
 from forebay.conversation.rules import CALL_SECONDS
 from forebay.conversation.sql import SqlConversations
@@ -33,6 +33,7 @@ from forebay.testing.contracts.conversation import (
     turn_of,
 )
 from forebay.testing.contracts.conversation_bounds import *  # noqa: F403
+from forebay.testing.contracts.conversation_logs import *  # noqa: F403
 from forebay.testing.contracts.conversation_turns import *  # noqa: F403
 
 
@@ -56,6 +57,16 @@ async def conversations(
 @pytest.fixture
 def turns(conversations: MemoryConversations | SqlConversations) -> Turns:
     return conversations.turns
+
+
+@pytest.fixture
+def logs(conversations: MemoryConversations | SqlConversations) -> TurnLogs:
+    return conversations.logs
+
+
+@pytest.fixture
+def settings() -> ConversationSettings:
+    return SETTINGS
 
 
 def rows_of(connection: sa.Connection) -> dict[str, int]:

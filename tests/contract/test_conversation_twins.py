@@ -22,7 +22,16 @@ from forebay.conversation import ConversationSettings
 from forebay.conversation.memory import MemoryConversations
 from forebay.conversation.sql import SqlConversations
 from forebay.conversation.sql_tables import METADATA
-from forebay.core.dialogue import Conversation, Item, Page, Said, Turn
+from forebay.core.dialogue import (
+    FAILED,
+    Conversation,
+    Ending,
+    Item,
+    Page,
+    Said,
+    Turn,
+    TurnState,
+)
 from forebay.core.errors import ForebayError
 from forebay.core.usage import Usage
 from forebay.testing.clock import FakeClock
@@ -65,6 +74,10 @@ WRONG = {
     "bytes of a turn": """
         SELECT id FROM turns AS t WHERE item_bytes != (SELECT coalesce(sum(size_bytes), 0)
         FROM dialogue_items WHERE turn_id = t.id AND conversation_id IS NULL)""",
+    "own bytes of a turn": """
+        SELECT id FROM turns AS t WHERE own_bytes != 100 + length(record) +
+        coalesce(length(job), 0) + (SELECT coalesce(sum(length(events)), 0)
+        FROM turn_logs WHERE turn_id = t.id)""",
     "an item of nobody": """
         SELECT id FROM dialogue_items WHERE turn_id IS NULL AND conversation_id IS NULL""",
     "an item that is seen too early": """
@@ -227,8 +240,10 @@ class Twins(RuleBasedStateMachine):
         self.begin(replace(turn, previous_id=self.newest(back)), 0, told)
 
     def turn(self, organisation: str, id: str, lives: float, said: Sayings) -> Turn:
+        """Half of them in the background."""
         now, items = self.clock.now(), self.items(said)
-        return Turn(id, organisation, f"call_{id}", now, now + lives, items, record=id.encode())
+        turn = Turn(id, organisation, f"call_{id}", now, now + lives, items, record=id.encode())
+        return replace(turn, background=True, job=b"job") if next(self.numbers) % 2 else turn
 
     def begin(self, turn: Turn, revision: int, told: bool) -> None:
         if self.both(lambda it: it.turns.begin(turn, revision=revision)) is not None:
@@ -246,7 +261,7 @@ class Twins(RuleBasedStateMachine):
 
     def keep(self, id: str, attempt: int, text: str) -> None:
         number = next(self.numbers)
-        said = Said(Item(f"msg_{number}", "assistant", (text,)), Usage(number, attempt))
+        said = Said(Item(f"msg_{number}", "assistant", (text,)), Usage(number, attempt), number)
         self.both(lambda it: it.turns.keep(id, attempt, said))
 
     @rule(back=backs)
@@ -256,10 +271,15 @@ class Twins(RuleBasedStateMachine):
     def show(self, id: str) -> None:
         self.both(lambda it: it.turns.show(id))
 
-    @rule(back=backs)
-    def drop(self, back: int) -> None:
+    @rule(back=backs, ending=st.sampled_from([FAILED, Ending(TurnState.CANCELLED, "left")]))
+    def drop(self, back: int, ending: Ending) -> None:
         id = self.newest(back) or "resp_unknown"
-        self.both(lambda it: it.turns.drop(id))
+        self.both(lambda it: it.turns.drop(id, ending))
+
+    @rule(back=backs, position=st.integers(0, 2), events=st.binary(max_size=300))
+    def log(self, back: int, position: int, events: bytes) -> None:
+        id = self.newest(back) or "resp_unknown"
+        self.both(lambda it: it.logs.append(id, position, events))
 
     @rule(organisation=owners, back=backs)
     def delete_turn(self, organisation: str, back: int) -> None:
@@ -287,6 +307,9 @@ class Twins(RuleBasedStateMachine):
             for id in TURNS:
                 self.both(lambda it, at=(organisation, id): it.turns.find(*at))
                 self.past(organisation, None, id)
+        for id in TURNS:
+            self.both(lambda it, id=id: it.logs.read(id))
+        self.both(lambda it: it.logs.unfinished())
 
     def look_at_conversations(self) -> None:
         for organisation in ORGANISATIONS:

@@ -172,6 +172,10 @@ class Twins(RuleBasedStateMachine):
     def dispatch(self, hold_id: str, attempt: int) -> None:
         self.both(lambda ledger: ledger.dispatch(hold_id, attempt))
 
+    @rule(hold_id=ids, process=st.sampled_from(OWNERS))
+    def adopt(self, hold_id: str, process: str) -> None:
+        self.both(lambda ledger: ledger.adopt(hold_id, process))
+
     @rule(hold_id=ids, attempt=attempts, bill=bills)
     def settle(self, hold_id: str, attempt: int, bill: Bill) -> None:
         row = self.both(lambda ledger: ledger.settle(hold_id, attempt, bill))

@@ -4,9 +4,12 @@
     ─────────▶ OPEN ───────────▶ KEPT ───────────────▶ SHOWN ──▶ gone: expired, or deleted
                  │                 │
                  └──── drop ───────┴──▶ gone: the call failed, or its client left
+                                        in the background: FAILED or CANCELLED, until it expires
 
 A turn is new input and the answer to it. It is begun when its call holds money, kept before the call
-is settled, and shown once it is: whoever asks for a turn that is KEPT has to ask the ledger.
+is settled, and shown once it is: whoever asks for a turn that is KEPT has to ask the ledger. OPEN and
+KEPT are pending. A turn in the background is its job's owner of record: whatever process dies, it says
+what is to be enqueued again, and what of the answer its readers may have seen.
 
 Invariants
 - C1 Everything belongs to one organisation: with another's id, whatever is asked, the answer is the
@@ -14,12 +17,14 @@ Invariants
 - C2 What has expired is gone, at that moment, whether or not it has been swept.
 - C3 A prompt shows the system messages at the beginning and the new input, and of the last K turns
   as many as fit, whole: `window.py`.
-- C4 A conversation has at most one turn that is not shown; it grows only by turns made from its
-  present revision. So appends are in order, none is lost, and no two are mixed.
+- C4 A conversation has at most one pending turn; it grows only by turns made from its present
+  revision. So appends are in order, none is lost, and no two are mixed.
 - C5 A turn appears in the past of others, and its items in lists, only when it is shown: with all of
   its items, or not at all. Of an answer kept twice the one of the newer attempt stays.
 - C6 Counts and bytes are bounded, per conversation and per organisation; what is deleted or has
   expired counts no more.
+- C7 The log of a turn grows only at its end, by whoever knows all of it: of two owners who both think
+  that the turn is theirs, one is refused.
 
 Not here: what of the past is shown to the model (`window.py`), whether a call is settled
 (`forebay.ledger`), when turns are begun and shown (`forebay.pipeline`).
@@ -30,7 +35,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
-from forebay.core.dialogue import Conversation, Item, Page, Past, Pending, Said, Turn
+from forebay.core.dialogue import (
+    FAILED,
+    Conversation,
+    Ending,
+    Item,
+    Page,
+    Past,
+    Pending,
+    Said,
+    Turn,
+)
 
 
 class Conversations(ABC):
@@ -87,8 +102,8 @@ class Turns(ABC):
     async def begin(self, turn: Turn, *, revision: int = 0) -> None:
         """Store an open turn; the same id again changes nothing.
 
-        In a conversation: raises KeyError if it is gone, ConversationLocked if it has another turn
-        that is not shown or is not at this revision any more (C4). It does not expire under its call
+        In a conversation: raises KeyError if it is gone, ConversationLocked if it has another
+        pending turn or is not at this revision any more (C4). It does not expire under its call
         (for a day); its time to live begins anew when that ends (`show`, `drop`). After an earlier
         turn: raises KeyError unless that is shown. Raises ConversationFull (C6); what a chain of turns
         has said is bounded like a conversation.
@@ -98,19 +113,22 @@ class Turns(ABC):
     async def keep(self, turn_id: str, attempt: int, said: Said) -> None:
         """Store the answer, not shown yet; replaces that of an older attempt (C5).
 
-        No-op for a turn that is gone or shown, or has the answer of a newer attempt.
+        No-op for a turn that is gone or not pending, or has the answer of a newer attempt.
         """
 
     @abstractmethod
     async def show(self, turn_id: str) -> None:
         """Its call was settled: the turn is visible, and its conversation's revision goes up.
 
-        No-op for a turn that is gone or shown; one without an answer is dropped.
+        No-op for a turn that is gone or not pending; one without an answer is dropped.
         """
 
     @abstractmethod
-    async def drop(self, turn_id: str) -> None:
-        """Its call ended without a turn to show. No-op for one that is gone or shown."""
+    async def drop(self, turn_id: str, ending: Ending = FAILED) -> None:
+        """Its call ended without a turn to show. No-op for one that is gone or not pending.
+
+        One in the background stays, ended like this, without an answer; others are forgotten.
+        """
 
     @abstractmethod
     async def find(self, organisation_id: str, turn_id: str) -> Turn:
@@ -118,11 +136,30 @@ class Turns(ABC):
 
     @abstractmethod
     async def delete(self, organisation_id: str, turn_id: str) -> None:
-        """Forget a shown turn, with its items unless they are a conversation's. Raises KeyError.
-
-        The past of later turns then lacks it.
+        """Forget a turn that is not pending, with its items unless they are a conversation's. Raises
+        KeyError, also for a pending one. The past of later turns then lacks it.
         """
 
     @abstractmethod
     async def sweep(self) -> list[Pending]:
-        """Delete what has expired, and answer all turns that are not shown."""
+        """Delete what has expired, and answer all turns that are pending."""
+
+
+class TurnLogs(ABC):
+    """What turns in the background need besides. The same store, and as safe."""
+
+    @abstractmethod
+    async def unfinished(self) -> list[Turn]:
+        """All pending ones, oldest first."""
+
+    @abstractmethod
+    async def append(self, turn_id: str, position: int, events: bytes) -> None:
+        """Store the part of a pending turn's log that comes after `position` others.
+
+        The same part again changes nothing. Raises KeyError for a turn that is gone or not pending,
+        StaleAttempt if another part is there, or the one before is not (C7).
+        """
+
+    @abstractmethod
+    async def read(self, turn_id: str) -> list[bytes]:
+        """All parts in order, also of a turn that has ended; none if it is gone."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from forebay.conversation.contract import Conversations, Turns
+from forebay.conversation.contract import Conversations, TurnLogs, Turns
 from forebay.conversation.memory_state import Room, State, Step
 from forebay.conversation.rules import (
     CALL_SECONDS,
@@ -25,15 +25,28 @@ from forebay.conversation.rules import (
 )
 from forebay.conversation.settings import ConversationSettings
 from forebay.core.clock import Clock
-from forebay.core.dialogue import Conversation, Item, Page, Past, Pending, Said, Turn, TurnState
+from forebay.core.dialogue import (
+    FAILED,
+    Conversation,
+    Ending,
+    Item,
+    Page,
+    Past,
+    Pending,
+    Said,
+    Turn,
+    TurnState,
+)
+from forebay.core.errors import StaleAttempt
 
 
 class MemoryConversations(Conversations):
-    """One per process; `turns` is the other contract on the same dialogues."""
+    """One per process; `turns` and `logs` are the other contracts on the same dialogues."""
 
     def __init__(self, settings: ConversationSettings, clock: Clock) -> None:
         self._state = State(settings, clock)
         self.turns = MemoryTurns(self._state)
+        self.logs = MemoryTurnLogs(self._state)
 
     async def create(self, conversation: Conversation, items: Sequence[Item]) -> None:
         state = self._state
@@ -140,26 +153,26 @@ class MemoryTurns(Turns):
             past = Size(len(items), items_bytes(items))
         size = items_bytes(turn.input)
         require_room(state.settings, Size(past.items + len(turn.input) + 1, past.bytes + size))
-        state.require_bytes(turn.organisation_id, turn_bytes(turn.record) + size)
+        state.require_bytes(turn.organisation_id, turn_bytes(turn) + size)
         after_id = None if room is not None else turn.previous_id
         state.steps[turn.id] = Step(_opened(turn), after_id)
         if room is not None:
             room.conversation = _touched(room.conversation, now, CALL_SECONDS)
 
     async def keep(self, turn_id: str, attempt: int, said: Said) -> None:
-        step = self._not_shown(turn_id)
+        step = self._pending(turn_id)
         if step is not None and attempt >= step.turn.attempt:
             step.turn = replace(step.turn, state=TurnState.KEPT, attempt=attempt, said=said)
 
     async def show(self, turn_id: str) -> None:
-        step = self._not_shown(turn_id)
+        step = self._pending(turn_id)
         if step is None:
             return
         if step.turn.said is None:
             await self.drop(turn_id)
             return
         self._release(step)
-        step.turn = replace(step.turn, state=TurnState.SHOWN)
+        step.turn = replace(step.turn, state=TurnState.SHOWN, job=b"")
         if step.turn.conversation_id is not None:
             room = self._state.rooms[step.turn.conversation_id]
             for item in step.items:
@@ -167,10 +180,15 @@ class MemoryTurns(Turns):
             revision = room.conversation.revision + 1
             room.conversation = replace(room.conversation, revision=revision)
 
-    async def drop(self, turn_id: str) -> None:
-        step = self._not_shown(turn_id)
-        if step is not None:
-            self._release(step)
+    async def drop(self, turn_id: str, ending: Ending = FAILED) -> None:
+        step = self._pending(turn_id)
+        if step is None:
+            return
+        self._release(step)
+        if step.turn.background:
+            state, reason = ending
+            step.turn = replace(step.turn, state=state, reason=reason, job=b"", said=None)
+        else:
             self._state.forget_step(turn_id)
 
     async def find(self, organisation_id: str, turn_id: str) -> Turn:
@@ -179,7 +197,8 @@ class MemoryTurns(Turns):
 
     async def delete(self, organisation_id: str, turn_id: str) -> None:
         self._state.refresh()
-        self._state.shown(organisation_id, turn_id)
+        if self._state.step(organisation_id, turn_id).turn.state.is_pending:
+            raise KeyError(turn_id)
         self._state.forget_step(turn_id)
 
     async def sweep(self) -> list[Pending]:
@@ -188,7 +207,7 @@ class MemoryTurns(Turns):
         return [
             Pending(turn.id, turn.organisation_id, turn.call_id)
             for turn in turns
-            if turn.state is not TurnState.SHOWN
+            if turn.state.is_pending
         ]
 
     def _release(self, step: Step) -> None:
@@ -197,10 +216,38 @@ class MemoryTurns(Turns):
         if room is not None:
             room.conversation = _touched(room.conversation, self._state.clock.now())
 
-    def _not_shown(self, turn_id: str) -> Step | None:
+    def _pending(self, turn_id: str) -> Step | None:
         self._state.refresh()
         step = self._state.steps.get(turn_id)
-        return None if step is None or step.turn.state is TurnState.SHOWN else step
+        return step if step is not None and step.turn.state.is_pending else None
+
+
+class MemoryTurnLogs(TurnLogs):
+    """Made by `MemoryConversations`."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    async def unfinished(self) -> list[Turn]:
+        self._state.refresh()
+        turns = [step.turn for step in self._state.steps.values()]
+        return [turn for turn in turns if turn.background and turn.state.is_pending]
+
+    async def append(self, turn_id: str, position: int, events: bytes) -> None:
+        self._state.refresh()
+        step = self._state.steps.get(turn_id)
+        if step is None or not step.turn.state.is_pending:
+            raise KeyError(turn_id)
+        if step.log[position : position + 1] == [events]:
+            return
+        if position != len(step.log):
+            raise StaleAttempt
+        step.log.append(events)
+
+    async def read(self, turn_id: str) -> list[bytes]:
+        self._state.refresh()
+        step = self._state.steps.get(turn_id)
+        return [] if step is None else list(step.log)
 
 
 def _touched(conversation: Conversation, now: float, least: int = 0) -> Conversation:

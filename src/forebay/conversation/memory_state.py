@@ -58,6 +58,7 @@ class Step:
     turn: Turn
     after_id: str | None
     last: int = 0
+    log: list[bytes] = field(default_factory=list)
 
     @property
     def items(self) -> list[Item]:
@@ -71,7 +72,8 @@ class Step:
 
     @property
     def stored_bytes(self) -> int:
-        return turn_bytes(self.turn.record) + (0 if self.moved else items_bytes(self.items))
+        own = turn_bytes(self.turn) + sum(map(len, self.log))
+        return own + (0 if self.moved else items_bytes(self.items))
 
 
 @dataclass(slots=True)
@@ -109,9 +111,9 @@ class State:
         return room
 
     def locked(self, id: str) -> bool:
-        """Whether it has a turn that is not shown."""
+        """Whether it has a pending turn."""
         turns = (step.turn for step in self.steps.values() if step.turn.conversation_id == id)
-        return any(turn.state is not TurnState.SHOWN for turn in turns)
+        return any(turn.state.is_pending for turn in turns)
 
     def step(self, organisation_id: str, id: str) -> Step:
         step = self.steps.get(id)

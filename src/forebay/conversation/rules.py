@@ -1,10 +1,10 @@
 """What stored dialogues count, what is too much (C6), and how it is told. Pure; both stores use it.
 
 An organisation's bytes are: of every conversation, of every item (once, however many ways lead to
-it), and of every turn what its record takes. A chain of turns is bounded as a conversation is.
+it), and of every turn what its record, its job and its log take. A chain of turns is bounded as a conversation is.
 
-The answer to a turn is not refused, it has been paid for; so its item is counted beforehand, and
-bytes may exceed their bounds by the answers of the calls that run.
+The answer to a turn is not refused, it has been paid for, and neither is its log; so its item is
+counted beforehand, and bytes may exceed their bounds by the answers of the calls that run.
 
 Not here: the sums (`memory_state`, `sql_rows`).
 """
@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from forebay.conversation.settings import ConversationSettings
-from forebay.core.dialogue import Item
+from forebay.core.dialogue import Item, Turn
 from forebay.core.errors import ConversationFull, ConversationLocked
 
 # A row with its indexes, about; `Item.size_bytes` counts the same.
@@ -42,9 +42,9 @@ def conversation_bytes(metadata: Mapping[str, str]) -> int:
     return ROW_BYTES + sum(len(each.encode()) for pair in metadata.items() for each in pair)
 
 
-def turn_bytes(record: bytes) -> int:
-    """What a turn without its items counts."""
-    return ROW_BYTES + len(record)
+def turn_bytes(turn: Turn) -> int:
+    """What a turn without its items and its log counts."""
+    return ROW_BYTES + len(turn.record) + len(turn.job)
 
 
 def emptied(item: Item) -> Item:

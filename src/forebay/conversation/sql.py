@@ -22,6 +22,7 @@ from forebay.conversation.rules import (
     require_room,
 )
 from forebay.conversation.settings import ConversationSettings
+from forebay.conversation.sql_logs import SqlTurnLogs
 from forebay.conversation.sql_rows import (
     conversation_row,
     count,
@@ -45,14 +46,15 @@ T = TypeVar("T")
 
 
 class SqlConversations(Conversations):
-    """One per process; `turns` is the other contract on the same tables. Called from the event loop;
-    functions named `_in_…` run in `Runner`."""
+    """One per process; `turns` and `logs` are the other contracts on the same tables. Called from the
+    event loop; functions named `_in_…` run in `Runner`."""
 
     def __init__(self, runner: Runner, settings: ConversationSettings, clock: Clock) -> None:
         self._runner = runner
         self._settings = settings
         self._clock = clock
         self.turns = SqlTurns(runner, settings, clock)
+        self.logs = SqlTurnLogs(runner, clock)
 
     async def create(self, conversation: Conversation, items: Sequence[Item]) -> None:
         now = self._clock.now()

@@ -22,6 +22,7 @@ from forebay.conversation.sql_tables import (
     EVERY_CONVERSATION,
     ITEMS,
     ORGANISATIONS,
+    TURN_LOGS,
     TURNS,
 )
 from forebay.core.errors import ConversationLocked
@@ -100,6 +101,7 @@ def forget_conversations(ids: Sequence[str], connection: sa.Connection) -> None:
     connection.execute(sa.update(TURNS).where(TURNS.c.after_id.in_(turns)).values(after_id=None))
     connection.execute(sa.delete(ITEMS).where(ITEMS.c.conversation_id.in_(ids)))
     connection.execute(sa.delete(ITEMS).where(ITEMS.c.turn_id.in_(turns)))
+    connection.execute(sa.delete(TURN_LOGS).where(TURN_LOGS.c.turn_id.in_(turns)))
     connection.execute(sa.delete(TURNS).where(theirs))
     connection.execute(sa.delete(CONVERSATIONS).where(chosen))
     _take_off(freed, connection)
@@ -119,6 +121,7 @@ def forget_turns(ids: Sequence[str], connection: sa.Connection) -> None:
     mine = ITEMS.c.turn_id.in_(ids)
     connection.execute(sa.delete(ITEMS).where(mine, ITEMS.c.conversation_id.is_(None)))
     connection.execute(sa.update(ITEMS).where(mine).values(turn_id=None))
+    connection.execute(sa.delete(TURN_LOGS).where(TURN_LOGS.c.turn_id.in_(ids)))
     connection.execute(sa.delete(TURNS).where(chosen))
     _take_off(freed, connection)
 

@@ -23,6 +23,8 @@ METADATA = sa.MetaData()
 # SQLite counts rows only in a column that is called INTEGER; other databases need the room.
 _SEQUENCE = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
+_PENDING = "state IN ('open', 'kept')"
+
 ORGANISATIONS = sa.Table(
     "dialogue_organisations",
     METADATA,
@@ -62,14 +64,25 @@ TURNS = sa.Table(
     sa.Column("usage", sa.JSON(none_as_null=True)),
     sa.Column("own_bytes", sa.BigInteger, nullable=False),
     sa.Column("item_bytes", sa.BigInteger, nullable=False),
-    # At most one of a conversation is not shown (C4): the database's own rule, whoever inserts.
+    sa.Column("completed_at", sa.Double),
+    sa.Column("background", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("job", sa.LargeBinary),
+    sa.Column("reason", sa.Text),
+    # At most one of a conversation is pending (C4): the database's own rule, whoever inserts.
     sa.Index(
-        "turns_not_shown",
+        "turns_pending",
         "conversation_id",
         unique=True,
-        sqlite_where=sa.text("state != 'shown'"),
-        postgresql_where=sa.text("state != 'shown'"),
+        sqlite_where=sa.text(_PENDING),
+        postgresql_where=sa.text(_PENDING),
     ),
+)
+TURN_LOGS = sa.Table(
+    "turn_logs",
+    METADATA,
+    sa.Column("turn_id", sa.Text, sa.ForeignKey("turns.id"), primary_key=True),
+    sa.Column("position", sa.Integer, primary_key=True),
+    sa.Column("events", sa.LargeBinary, nullable=False),
 )
 ITEMS = sa.Table(
     "dialogue_items",
@@ -86,11 +99,15 @@ ITEMS = sa.Table(
     # One index for both: in order, and by id within a conversation.
     sa.Index("items_of_conversation", "conversation_id", "sequence", "id"),
 )
-# As the index has it: with a parameter in its place the index would not be used.
-NOT_SHOWN = TURNS.c.state != sa.literal_column("'shown'")
+# As the index has it: with parameters in their place the index would not be used.
+_PENDING_STATES: tuple[sa.ColumnElement[str], ...] = (
+    sa.literal_column("'open'"),
+    sa.literal_column("'kept'"),
+)
+IS_PENDING = TURNS.c.state.in_(_PENDING_STATES)
 _OPEN = TURNS.alias("open_turns")
 _IS_OPEN = sa.and_(
-    _OPEN.c.conversation_id == CONVERSATIONS.c.id, _OPEN.c.state != sa.literal_column("'shown'")
+    _OPEN.c.conversation_id == CONVERSATIONS.c.id, _OPEN.c.state.in_(_PENDING_STATES)
 )
 EVERY_CONVERSATION = sa.select(
     CONVERSATIONS, _OPEN.c.id.label("open_id"), _OPEN.c.expires_at.label("open_expires_at")
@@ -134,7 +151,10 @@ def turn_of(row: sa.Row[Any], items: Iterable[sa.Row[Any]]) -> Turn:
         record=row.record,
         state=TurnState(row.state),
         attempt=row.attempt,
-        said=None if answer is None else Said(answer, _usage(row.usage)),
+        said=None if answer is None else Said(answer, _usage(row.usage), row.completed_at),
+        background=row.background,
+        job=row.job or b"",
+        reason=row.reason or "",
     )
 
 
@@ -156,6 +176,8 @@ def turn_values(turn: Turn) -> dict[str, Any]:
         "record": turn.record,
         "state": TurnState.OPEN,
         "attempt": 0,
+        "background": turn.background,
+        "job": turn.job or None,
     }
 
 

@@ -37,8 +37,8 @@ from forebay.conversation.sql_rows import (
 from forebay.conversation.sql_tables import (
     CONVERSATIONS,
     EVERY_TURN,
+    IS_PENDING,
     ITEMS,
-    NOT_SHOWN,
     TURNS,
     item_of,
     item_values,
@@ -46,7 +46,7 @@ from forebay.conversation.sql_tables import (
     turn_values,
 )
 from forebay.core.clock import Clock
-from forebay.core.dialogue import Item, Past, Pending, Said, Turn, TurnState
+from forebay.core.dialogue import FAILED, Ending, Item, Past, Pending, Said, Turn, TurnState
 
 T = TypeVar("T")
 
@@ -86,8 +86,8 @@ class SqlTurns(Turns):
     async def show(self, turn_id: str) -> None:
         await self._runner.run(partial(_in_show, turn_id, self._clock.now()))
 
-    async def drop(self, turn_id: str) -> None:
-        await self._runner.run(partial(_in_drop, turn_id, self._clock.now()))
+    async def drop(self, turn_id: str, ending: Ending = FAILED) -> None:
+        await self._runner.run(partial(_in_drop, turn_id, ending, self._clock.now()))
 
     async def find(self, organisation_id: str, turn_id: str) -> Turn:
         return await self._runner.run(
@@ -103,14 +103,14 @@ class SqlTurns(Turns):
         return await self._runner.run(_in_pending)
 
     def _in_begin(self, turn: Turn, revision: int, now: float, connection: sa.Connection) -> None:
-        if (known := _in_row(turn.id, connection)) is not None:
-            if _lives(known, now):
+        if (known := in_turn_row(turn.id, connection)) is not None:
+            if lives(known, now):
                 return
             forget_turns([turn.id], connection)
         before = _in_size_before(turn, revision, now, connection)
         size = items_bytes(turn.input)
         require_room(self._settings, Size(before.items + len(turn.input) + 1, before.bytes + size))
-        own_bytes = turn_bytes(turn.record)
+        own_bytes = turn_bytes(turn)
         reserve(turn.organisation_id, own_bytes + size, now, self._settings, connection)
         places = {
             "after_id": turn.previous_id if turn.conversation_id is None else None,
@@ -140,14 +140,10 @@ def _in_size_before(turn: Turn, revision: int, now: float, connection: sa.Connec
 
 
 def _in_keep(turn_id: str, attempt: int, said: Said, now: float, connection: sa.Connection) -> None:
-    row = _in_not_shown(turn_id, now, connection)
+    row = in_pending_row(turn_id, now, connection)
     if row is None or attempt < row.attempt:
         return
-    added = said.output.size_bytes
-    if row.state == TurnState.KEPT:
-        old = sa.and_(ITEMS.c.turn_id == turn_id, ITEMS.c.answer)
-        added -= connection.scalar(sa.select(ITEMS.c.size_bytes).where(old)) or 0
-        connection.execute(sa.delete(ITEMS).where(old))
+    added = said.output.size_bytes - _in_forgotten_answer(row, connection)
     answer = item_values(said.output, turn_id=turn_id, answer=True)
     connection.execute(sa.insert(ITEMS).values(answer))
     connection.execute(
@@ -157,20 +153,31 @@ def _in_keep(turn_id: str, attempt: int, said: Said, now: float, connection: sa.
             state=TurnState.KEPT,
             attempt=attempt,
             usage=asdict(said.usage),
+            completed_at=said.completed_at,
             item_bytes=row.item_bytes + added,
         )
     )
     count(row.organisation_id, added, connection)
 
 
+def _in_forgotten_answer(row: sa.Row[Any], connection: sa.Connection) -> int:
+    """Delete the answer of a pending turn, if it has one; how many bytes that were."""
+    if row.state != TurnState.KEPT:
+        return 0
+    old = sa.and_(ITEMS.c.turn_id == row.id, ITEMS.c.answer)
+    size = connection.scalar(sa.select(ITEMS.c.size_bytes).where(old)) or 0
+    connection.execute(sa.delete(ITEMS).where(old))
+    return size
+
+
 def _in_show(turn_id: str, now: float, connection: sa.Connection) -> None:
-    row = _in_not_shown(turn_id, now, connection)
+    row = in_pending_row(turn_id, now, connection)
     if row is None:
         return
     if row.state == TurnState.OPEN:
-        _in_drop(turn_id, now, connection)
+        _in_drop(turn_id, FAILED, now, connection)
         return
-    shown = sa.update(TURNS).where(TURNS.c.id == turn_id).values(state=TurnState.SHOWN)
+    shown = _in_ended(row, connection).values(state=TurnState.SHOWN)
     if row.conversation_id is None:
         connection.execute(shown)
         return
@@ -187,11 +194,27 @@ def _in_show(turn_id: str, now: float, connection: sa.Connection) -> None:
     )
 
 
-def _in_drop(turn_id: str, now: float, connection: sa.Connection) -> None:
-    row = _in_not_shown(turn_id, now, connection)
+def _in_ended(row: sa.Row[Any], connection: sa.Connection) -> sa.Update:
+    """What of a row changes however it ends: there is no job any more."""
+    job_bytes = len(row.job or b"")
+    if job_bytes:
+        count(row.organisation_id, -job_bytes, connection)
+    ended = sa.update(TURNS).where(TURNS.c.id == row.id)
+    return ended.values(job=None, own_bytes=row.own_bytes - job_bytes)
+
+
+def _in_drop(turn_id: str, ending: Ending, now: float, connection: sa.Connection) -> None:
+    row = in_pending_row(turn_id, now, connection)
     if row is None:
         return
-    forget_turns([turn_id], connection)
+    if row.background:
+        freed = _in_forgotten_answer(row, connection)
+        count(row.organisation_id, -freed, connection)
+        values = {"state": ending.state, "reason": ending.reason, "usage": None}
+        values |= {"completed_at": None, "item_bytes": row.item_bytes - freed}
+        connection.execute(_in_ended(row, connection).values(values))
+    else:
+        forget_turns([turn_id], connection)
     if row.conversation_id is not None:
         until = now + CONVERSATIONS.c.ttl_seconds
         connection.execute(_touch(row.conversation_id).values(expires_at=until))
@@ -202,49 +225,53 @@ def _touch(conversation_id: str) -> sa.Update:
 
 
 def _in_find(organisation_id: str, turn_id: str, now: float, connection: sa.Connection) -> Turn:
-    row = _in_row(turn_id, connection)
-    if row is None or row.organisation_id != organisation_id or not _lives(row, now):
+    row = in_turn_row(turn_id, connection)
+    if row is None or row.organisation_id != organisation_id or not lives(row, now):
         raise KeyError(turn_id)
     items = sa.select(ITEMS).where(ITEMS.c.turn_id == turn_id).order_by(ITEMS.c.sequence)
     return turn_of(row, connection.execute(items))
 
 
 def _in_delete(organisation_id: str, turn_id: str, now: float, connection: sa.Connection) -> None:
-    _in_shown_row(organisation_id, turn_id, now, connection)
+    row = in_turn_row(turn_id, connection)
+    mine = row is not None and row.organisation_id == organisation_id and lives(row, now)
+    if row is None or not mine or TurnState(row.state).is_pending:
+        raise KeyError(turn_id)
     forget_turns([turn_id], connection)
 
 
 def _in_pending(connection: sa.Connection) -> list[Pending]:
     """Sorted here: to sort them itself, SQLite would rather look at every turn that there is."""
     columns = (TURNS.c.sequence, TURNS.c.id, TURNS.c.organisation_id, TURNS.c.call_id)
-    rows = connection.execute(sa.select(*columns).where(NOT_SHOWN)).all()
+    rows = connection.execute(sa.select(*columns).where(IS_PENDING)).all()
     ordered = sorted(rows, key=lambda row: int(row.sequence))
     return [Pending(row.id, row.organisation_id, row.call_id) for row in ordered]
 
 
-def _in_row(turn_id: str, connection: sa.Connection) -> sa.Row[Any] | None:
+def in_turn_row(turn_id: str, connection: sa.Connection) -> sa.Row[Any] | None:
     """Of EVERY_TURN, though it may have expired."""
     chosen = EVERY_TURN.where(TURNS.c.id == turn_id).with_for_update(of=TURNS)
     return connection.execute(chosen).one_or_none()
 
 
-def _in_not_shown(turn_id: str, now: float, connection: sa.Connection) -> sa.Row[Any] | None:
-    row = _in_row(turn_id, connection)
-    gone = row is None or row.state == TurnState.SHOWN or not _lives(row, now)
+def in_pending_row(turn_id: str, now: float, connection: sa.Connection) -> sa.Row[Any] | None:
+    """Of EVERY_TURN; None if it is gone or not pending."""
+    row = in_turn_row(turn_id, connection)
+    gone = row is None or not TurnState(row.state).is_pending or not lives(row, now)
     return None if gone else row
 
 
 def _in_shown_row(
     organisation_id: str, turn_id: str, now: float, connection: sa.Connection
 ) -> sa.Row[Any]:
-    row = _in_row(turn_id, connection)
+    row = in_turn_row(turn_id, connection)
     theirs = row is not None and row.organisation_id == organisation_id
-    if row is None or not theirs or row.state != TurnState.SHOWN or not _lives(row, now):
+    if row is None or not theirs or row.state != TurnState.SHOWN or not lives(row, now):
         raise KeyError(turn_id)
     return row
 
 
-def _lives(row: sa.Row[Any], now: float) -> bool:
+def lives(row: sa.Row[Any], now: float) -> bool:
     """A turn of a conversation goes with it, if not before (C2)."""
     until = row.conversation_expires_at
     return bool(row.expires_at > now and (until is None or until > now))

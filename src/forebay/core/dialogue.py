@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from forebay.core.usage import Usage
 
@@ -54,19 +55,41 @@ class Conversation:
 
 
 class TurnState(StrEnum):
-    """How far a turn has come; it is visible when its call is settled as completed."""
+    """How far a turn has come; it is visible when its call is settled as completed.
+
+    The last two are of background turns, whose clients ask what became of them.
+    """
 
     OPEN = "open"  # its call runs
     KEPT = "kept"  # its answer is stored, its call not known to be settled
     SHOWN = "shown"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_pending(self) -> bool:
+        """Its call may still go on: it is to be shown, or dropped."""
+        return self in (TurnState.OPEN, TurnState.KEPT)
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a call made of a turn: its answer, and what it used."""
+    """What a call made of a turn: its answer, what it used, and when it had it (Unix seconds; None if
+    nobody noted that)."""
 
     output: Item
     usage: Usage
+    completed_at: float | None = None
+
+
+class Ending(NamedTuple):
+    """How a turn ended that has no answer: FAILED or CANCELLED, and why in a word."""
+
+    state: TurnState
+    reason: str = ""
+
+
+FAILED = Ending(TurnState.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +97,8 @@ class Turn:
     """New input and the model's answer to it. A response of the Responses API is a turn.
 
     `record` is what the API echoes of its request: opaque to everyone but the gateway. It continues
-    a conversation, or an earlier turn, or nothing.
+    a conversation, or an earlier turn, or nothing. One in the `background` outlives its client and its
+    process: while it is pending, `job` is what is enqueued again; `reason` is why it has no answer.
     """
 
     id: str
@@ -89,12 +113,15 @@ class Turn:
     state: TurnState = TurnState.OPEN
     attempt: int = 0
     said: Said | None = None
+    background: bool = False
+    job: bytes = b""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
     """What was said before: items in order, oldest first. `revision` is the conversation's; `locked`:
-    it has a turn that is not shown, so that none can be begun now."""
+    it has a pending turn, so that none can be begun now."""
 
     items: tuple[Item, ...] = ()
     revision: int = 0
@@ -114,7 +141,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A turn that is not shown yet, and the call whose settlement decides."""
+    """A pending turn, and the call whose settlement decides."""
 
     turn_id: str
     organisation_id: str

@@ -81,6 +81,15 @@ class Ledger(ABC):
         """
 
     @abstractmethod
+    async def adopt(self, hold_id: str, owner: str) -> int:
+        """Make this process the hold's owner and raise its attempt, which is answered; durably.
+
+        For what outlives its process: whoever had it before settles nothing any more (L7), and its
+        death resolves nothing. Asked again, it is one attempt more. Raises AlreadyResolved,
+        UnknownHold.
+        """
+
+    @abstractmethod
     async def settle(self, hold_id: str, attempt: int, bill: Bill) -> UsageRow:
         """Charge for an attempt and return the rest of the hold, in one commit (L4, L5).
 

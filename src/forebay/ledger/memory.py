@@ -124,6 +124,13 @@ class MemoryLedger(Ledger, Books):
             raise StaleAttempt()
         self._state.held[hold_id] = replace(held, attempt=attempt)
 
+    async def adopt(self, hold_id: str, owner: str) -> int:
+        self._state.check_usable()
+        held = self._live(hold_id)
+        attempt = held.attempt + 1
+        self._state.held[hold_id] = replace(held, attempt=attempt, owner=owner)
+        return attempt
+
     async def settle(self, hold_id: str, attempt: int, bill: Bill) -> UsageRow:
         return self._end(hold_id, attempt, bill, rules.charge)
 

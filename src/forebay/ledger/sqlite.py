@@ -98,6 +98,9 @@ class SqliteLedger(Ledger, Books):
     async def dispatch(self, hold_id: str, attempt: int) -> None:
         await self._writer.submit(partial(self._verbs.dispatch, hold_id, attempt))
 
+    async def adopt(self, hold_id: str, owner: str) -> int:
+        return await self._writer.submit(partial(self._verbs.adopt, hold_id, owner))
+
     async def settle(self, hold_id: str, attempt: int, bill: Bill) -> UsageRow:
         at = self._clock.now()
         return await self._writer.submit(partial(self._verbs.settle, hold_id, attempt, bill, at))

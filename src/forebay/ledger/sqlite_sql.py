@@ -129,6 +129,7 @@ HOLD = f"SELECT {HOLD_COLUMNS} FROM hold WHERE id = ?"  # noqa: S608 - a constan
 HOLDS_OF = f"SELECT {HOLD_COLUMNS} FROM hold WHERE owner = ? ORDER BY rowid"  # noqa: S608 - a constant
 
 RAISE_ATTEMPT = "UPDATE hold SET attempt = ?2 WHERE id = ?1"
+ADOPT = "UPDATE hold SET attempt = ?2, owner = ?3 WHERE id = ?1"
 
 # Claims
 

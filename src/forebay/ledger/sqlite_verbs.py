@@ -137,6 +137,11 @@ class Verbs:
         if attempt > held.attempt:
             self._all(sqlite_sql.RAISE_ATTEMPT, hold_id, attempt)
 
+    def adopt(self, hold_id: str, owner: str) -> int:
+        attempt = self._live(hold_id).attempt + 1
+        self._all(sqlite_sql.ADOPT, hold_id, attempt, owner)
+        return attempt
+
     def settle(self, hold_id: str, attempt: int, bill: Bill, at: float) -> UsageRow:
         return self._end(hold_id, attempt, bill, rules.charge, at)
 

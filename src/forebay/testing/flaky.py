@@ -1,6 +1,6 @@
 """Stores that are slow and fail now and then, before or after they have done what was asked.
 
-They wrap any ledger, and any store of turns. Each verb may wait a little; some raise StoreUnavailable,
+They wrap any ledger, and any store of turns and their logs. Each verb may wait a little; some raise StoreUnavailable,
 half of those although the operation took effect: an answer that was lost (not of holds, whose contract
 rules it out). Opening accounts and prices never fails.
 
@@ -14,8 +14,8 @@ import random
 from collections.abc import Awaitable, Mapping
 from typing import Any, TypeVar
 
-from forebay.conversation import Turns
-from forebay.core.dialogue import Past, Pending, Said, Turn
+from forebay.conversation import TurnLogs, Turns
+from forebay.core.dialogue import FAILED, Ending, Past, Pending, Said, Turn
 from forebay.core.errors import StoreUnavailable
 from forebay.core.hold import Balance, Bill, Hold, HoldRequest, Remembered, UsageQuery
 from forebay.core.usage import UsageRow
@@ -66,6 +66,9 @@ class FlakyLedger(_Flaky, Ledger):
     async def dispatch(self, hold_id: str, attempt: int) -> None:
         await self._do(self._inner.dispatch(hold_id, attempt))
 
+    async def adopt(self, hold_id: str, owner: str) -> int:
+        return await self._do(self._inner.adopt(hold_id, owner))
+
     async def settle(self, hold_id: str, attempt: int, bill: Bill) -> UsageRow:
         return await self._do(self._inner.settle(hold_id, attempt, bill))
 
@@ -109,8 +112,8 @@ class FlakyTurns(_Flaky, Turns):
     async def show(self, turn_id: str) -> None:
         await self._do(self._inner.show(turn_id))
 
-    async def drop(self, turn_id: str) -> None:
-        await self._do(self._inner.drop(turn_id))
+    async def drop(self, turn_id: str, ending: Ending = FAILED) -> None:
+        await self._do(self._inner.drop(turn_id, ending))
 
     async def find(self, organisation_id: str, turn_id: str) -> Turn:
         return await self._do(self._inner.find(organisation_id, turn_id))
@@ -120,3 +123,16 @@ class FlakyTurns(_Flaky, Turns):
 
     async def sweep(self) -> list[Pending]:
         return await self._do(self._inner.sweep())
+
+
+class FlakyTurnLogs(_Flaky, TurnLogs):
+    """A store of their logs like that."""
+
+    async def unfinished(self) -> list[Turn]:
+        return await self._do(self._inner.unfinished())
+
+    async def append(self, turn_id: str, position: int, events: bytes) -> None:
+        await self._do(self._inner.append(turn_id, position, events))
+
+    async def read(self, turn_id: str) -> list[bytes]:
+        return await self._do(self._inner.read(turn_id))

@@ -152,6 +152,12 @@ class WatchedLedger(Ledger, _PassedOn):
         assert attempt >= self.attempts[hold_id], "L7"
         self.attempts[hold_id] = attempt
 
+    async def adopt(self, hold_id: str, owner: str) -> int:
+        attempt: int = await self._inner.adopt(hold_id, owner)
+        assert attempt > self.attempts[hold_id], "L7"
+        self.attempts[hold_id] = attempt
+        return attempt
+
     async def settle(self, hold_id: str, attempt: int, bill: Bill) -> UsageRow:
         assert attempt <= self.attempts[hold_id], "an attempt nobody dispatched"
         row: UsageRow = await self._inner.settle(hold_id, attempt, bill)

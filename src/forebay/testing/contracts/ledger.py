@@ -262,6 +262,8 @@ async def test_a_hold_that_never_was_cannot_be_resolved_or_dispatched(ledger: An
             await verb("req_0", 1, bill(1))
     with pytest.raises(UnknownHold):
         await ledger.dispatch("req_0", 2)
+    with pytest.raises(UnknownHold):
+        await ledger.adopt("req_0", "gateway-1")
 
 
 async def test_l5_the_resolution_row_says_everything_and_is_chained(
@@ -332,6 +334,22 @@ async def test_l7_an_older_attempt_settles_and_releases_nothing(ledger: Any) -> 
     assert resolved.value.row == row
     with pytest.raises(AlreadyResolved):
         await ledger.settle(hold.id, 1, bill(1))
+
+
+async def test_l7_an_adopted_hold_is_not_its_former_owners_any_more(ledger: Any) -> None:
+    await furnish(ledger)
+    hold = await ledger.hold(ask(1))
+    assert await ledger.adopt(hold.id, "gateway-2") == 2
+    assert await ledger.adopt(hold.id, "gateway-2") == 3
+    for attempt in (1, 2):
+        with pytest.raises(StaleAttempt):
+            await ledger.settle(hold.id, attempt, bill(1))
+    await ledger.dispatch(hold.id, 4)
+    row = await ledger.settle(hold.id, 4, bill(1))
+    with pytest.raises(AlreadyResolved) as resolved:
+        await ledger.adopt(hold.id, "gateway-3")
+    assert resolved.value.row == row
+    await check_books(ledger)
 
 
 def at(text: str) -> float:

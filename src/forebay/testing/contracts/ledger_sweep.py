@@ -40,6 +40,20 @@ async def test_l8_a_streamed_call_of_a_dead_owner_is_settled_at_its_watermark(le
     assert await ledger.usage(UsageQuery()) == [row]
 
 
+async def test_l7_an_adopted_hold_lives_and_dies_with_its_new_owner(ledger: Any) -> None:
+    await furnish(ledger)
+    await ledger.hold(ask(1))
+    await ledger.beat("gateway-1", 1, {"req_1": 12})
+    assert await ledger.sweep(0.0) == []
+    await ledger.adopt("req_1", "gateway-2")
+    await ledger.beat("gateway-2", 1, {})
+    assert await ledger.sweep(10.0) == []
+    assert await ledger.sweep(19.9) == []
+    (row,) = await ledger.sweep(20.0)
+    assert (row.outcome, row.attempt, row.amount_nanos) == (Outcome.FAILED, 2, 0)
+    await check_books(ledger)
+
+
 async def test_l8_a_watermark_beyond_n_times_m_is_not_believed(ledger: Any) -> None:
     await furnish(ledger)
     await ledger.hold(ask(1, choices=2))
