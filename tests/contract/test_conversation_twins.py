@@ -23,7 +23,6 @@ from forebay.conversation.memory import MemoryConversations
 from forebay.conversation.sql import SqlConversations
 from forebay.conversation.sql_tables import METADATA
 from forebay.core.dialogue import (
-    FAILED,
     Conversation,
     Ending,
     Item,
@@ -271,8 +270,8 @@ class Twins(RuleBasedStateMachine):
     def show(self, id: str) -> None:
         self.both(lambda it: it.turns.show(id))
 
-    @rule(back=backs, ending=st.sampled_from([FAILED, Ending(TurnState.CANCELLED, "left")]))
-    def drop(self, back: int, ending: Ending) -> None:
+    @rule(back=backs, ending=st.sampled_from([None, Ending(TurnState.CANCELLED, "left")]))
+    def drop(self, back: int, ending: Ending | None) -> None:
         id = self.newest(back) or "resp_unknown"
         self.both(lambda it: it.turns.drop(id, ending))
 

@@ -98,6 +98,7 @@ class Site:
                 world.conversations, world.clock, world.ids, world.scenario.conversation
             ),
             turns=ShownTurns(world.turns, self.pipeline.rooms.remember),
+            background=self.pipeline.background,
         )
         self.app = build_public(services, GatewaySettings())
 

@@ -48,5 +48,9 @@ class Catalog(ABC):
         exist, anyhow."""
 
     @abstractmethod
+    def serves(self, model: str) -> bool:
+        """Whether there is a model of this id."""
+
+    @abstractmethod
     def models(self, principal: Principal) -> list[ModelCard]:
         """The models this key may use, by id."""

@@ -67,6 +67,9 @@ class StaticCatalog(Catalog):
             return Sampling()
         return Sampling(temperature=settings.temperature, top_p=settings.top_p)
 
+    def serves(self, model: str) -> bool:
+        return any(each.id == model for each in self._models)
+
     def models(self, principal: Principal) -> list[ModelCard]:
         return [_card(model) for model in self._models if choose.allowed(principal, model)]
 

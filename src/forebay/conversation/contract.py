@@ -36,7 +36,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from forebay.core.dialogue import (
-    FAILED,
     Conversation,
     Ending,
     Item,
@@ -124,10 +123,11 @@ class Turns(ABC):
         """
 
     @abstractmethod
-    async def drop(self, turn_id: str, ending: Ending = FAILED) -> None:
+    async def drop(self, turn_id: str, ending: Ending | None = None) -> None:
         """Its call ended without a turn to show. No-op for one that is gone or not pending.
 
-        One in the background stays, ended like this, without an answer; others are forgotten.
+        It is forgotten; but one in the background stays, without an answer, if there is an ending
+        to tell of.
         """
 
     @abstractmethod

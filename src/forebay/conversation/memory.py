@@ -26,7 +26,6 @@ from forebay.conversation.rules import (
 from forebay.conversation.settings import ConversationSettings
 from forebay.core.clock import Clock
 from forebay.core.dialogue import (
-    FAILED,
     Conversation,
     Ending,
     Item,
@@ -180,12 +179,12 @@ class MemoryTurns(Turns):
             revision = room.conversation.revision + 1
             room.conversation = replace(room.conversation, revision=revision)
 
-    async def drop(self, turn_id: str, ending: Ending = FAILED) -> None:
+    async def drop(self, turn_id: str, ending: Ending | None = None) -> None:
         step = self._pending(turn_id)
         if step is None:
             return
         self._release(step)
-        if step.turn.background:
+        if step.turn.background and ending is not None:
             state, reason = ending
             step.turn = replace(step.turn, state=state, reason=reason, job=b"", said=None)
         else:

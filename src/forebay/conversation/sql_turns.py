@@ -46,7 +46,7 @@ from forebay.conversation.sql_tables import (
     turn_values,
 )
 from forebay.core.clock import Clock
-from forebay.core.dialogue import FAILED, Ending, Item, Past, Pending, Said, Turn, TurnState
+from forebay.core.dialogue import Ending, Item, Past, Pending, Said, Turn, TurnState
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ class SqlTurns(Turns):
     async def show(self, turn_id: str) -> None:
         await self._runner.run(partial(_in_show, turn_id, self._clock.now()))
 
-    async def drop(self, turn_id: str, ending: Ending = FAILED) -> None:
+    async def drop(self, turn_id: str, ending: Ending | None = None) -> None:
         await self._runner.run(partial(_in_drop, turn_id, ending, self._clock.now()))
 
     async def find(self, organisation_id: str, turn_id: str) -> Turn:
@@ -175,7 +175,7 @@ def _in_show(turn_id: str, now: float, connection: sa.Connection) -> None:
     if row is None:
         return
     if row.state == TurnState.OPEN:
-        _in_drop(turn_id, FAILED, now, connection)
+        _in_drop(turn_id, None, now, connection)
         return
     shown = _in_ended(row, connection).values(state=TurnState.SHOWN)
     if row.conversation_id is None:
@@ -203,11 +203,11 @@ def _in_ended(row: sa.Row[Any], connection: sa.Connection) -> sa.Update:
     return ended.values(job=None, own_bytes=row.own_bytes - job_bytes)
 
 
-def _in_drop(turn_id: str, ending: Ending, now: float, connection: sa.Connection) -> None:
+def _in_drop(turn_id: str, ending: Ending | None, now: float, connection: sa.Connection) -> None:
     row = in_pending_row(turn_id, now, connection)
     if row is None:
         return
-    if row.background:
+    if row.background and ending is not None:
         freed = _in_forgotten_answer(row, connection)
         count(row.organisation_id, -freed, connection)
         values = {"state": ending.state, "reason": ending.reason, "usage": None}

@@ -71,7 +71,8 @@ class Call:
 
     It has `messages` (a chat), a `prompt` (text or token ids, to be completed as it is), or a
     `remembrance` (a chat whose earlier messages are here).
-    `queue_deadline_seconds` is the longest that the client would have it wait in the queue.
+    `queue_deadline_seconds` is the longest that the client would have it wait in the queue. In the
+    `background`, nobody waits for it: its turn is its owner of record.
     """
 
     id: str
@@ -88,6 +89,7 @@ class Call:
     idempotency: Idempotency | None = None
     queue_deadline_seconds: float | None = None
     body_bytes: int = 0  # of its request
+    background: bool = False
 
     @property
     def asks_with(self) -> str:

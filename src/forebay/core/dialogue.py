@@ -89,9 +89,6 @@ class Ending(NamedTuple):
     reason: str = ""
 
 
-FAILED = Ending(TurnState.FAILED)
-
-
 @dataclass(frozen=True, slots=True)
 class Turn:
     """New input and the model's answer to it. A response of the Responses API is a turn.

@@ -99,6 +99,10 @@ class ClientTooSlow(CallerError):
     """The client read its stream too slowly; the generation was stopped."""
 
 
+class CallCancelled(CallerError):
+    """This response was cancelled."""
+
+
 class IdempotencyKeyInUse(CallerError):
     """A call with this Idempotency-Key is running elsewhere; retry to get its answer."""
 

@@ -94,7 +94,8 @@ class Job:
     `owner` is the process that may enqueue it (the owner of record), `weight` the plan weight of
     its organisation, `deadline_seconds` the longest it may wait before its first lease.
     `resumable` is E8's verdict: a prefix of its output carries all decoding state. `kept`: the
-    answer is stored with the settlement; `turn_id`: and as this turn of a dialogue.
+    answer is stored with the settlement; `turn_id`: and as this turn of a dialogue, which, in the
+    `background`, has it enqueued again after the owner's death.
     """
 
     id: str
@@ -113,6 +114,7 @@ class Job:
     deadline_seconds: float | None = None
     kept: bool = False
     turn_id: str = ""
+    background: bool = False
     resume: Resume = field(default_factory=Resume)
 
     @property

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -29,7 +30,7 @@ from forebay.core.call import Call
 from forebay.core.delta import TokenLogprob
 from forebay.core.dialogue import Window
 from forebay.core.errors import ForebayError, InternalError, Signal
-from forebay.core.event import Admitted, CallEvent, Delta, Failed, Finished
+from forebay.core.event import Admitted, CallEvent, Delta, Failed, Finished, Started
 from forebay.core.money import format_usd
 from forebay.gateway.body import ClientGone
 from forebay.gateway.errors import Headers, refusal
@@ -76,18 +77,71 @@ class Shape(Reader, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
-    """One request with all that answering it takes."""
+class Relayed(ABC):
+    """One request that is answered with events, and all that this takes."""
 
     scope: Scope
     receive: Receive
     send: Send
-    shape: Shape
-    request: ApiRequest
-    call: Call
     services: Services
     settings: GatewaySettings
     responder: Responder
+
+    @property
+    def request_id(self) -> str:
+        """Of the request whose call this is about: errors name it."""
+        return request_id(self.scope)
+
+    @property
+    def opens_late(self) -> bool:
+        """Whether the status line waits for the first token."""
+        return True
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether the usage is the last event."""
+        return True
+
+    @property
+    def running_usage(self) -> bool:
+        """Whether each event has the usage so far."""
+        return False
+
+    @abstractmethod
+    def events(self) -> AsyncGenerator[list[CallEvent], None]:
+        """From Admitted on. Closing it: the client has left."""
+
+    @abstractmethod
+    def writer(self, admitted: Admitted) -> AnswerWriter:
+        """What renders them."""
+
+    def headers(self, admitted: Admitted) -> Headers:
+        """What only we say about an answer."""
+        headers = [(b"x-forebay-model", admitted.model.encode())]
+        return headers if admitted.window is None else [*headers, *_window(admitted.window)]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange(Relayed):
+    """One request for one call."""
+
+    shape: Shape
+    request: ApiRequest
+    call: Call
+
+    @property
+    def include_usage(self) -> bool:
+        return self.request.include_usage
+
+    @property
+    def running_usage(self) -> bool:
+        return self.request.running_usage
+
+    def events(self) -> AsyncGenerator[list[CallEvent], None]:
+        return self.services.pipeline.run(self.call)
+
+    def writer(self, admitted: Admitted) -> AnswerWriter:
+        return self.shape.writer(self.head(admitted), self.request)
 
     def head(self, admitted: Admitted) -> Head:
         """What whole answers and chunks have in common. The id is OpenAI's kind, made from ours, so
@@ -103,13 +157,12 @@ class Exchange:
         )
 
     def headers(self, admitted: Admitted) -> Headers:
-        """What only we say about an answer."""
-        headers = [(b"x-forebay-model", admitted.model.encode())]
+        headers = Relayed.headers(self, admitted)
         if admitted.replayed:
             headers.append(REPLAYED)
         if self.request.ignored:
             headers.append((b"x-forebay-ignored", ignored_header(self.request.ignored)))
-        return headers if admitted.window is None else [*headers, *_window(admitted.window)]
+        return headers
 
 
 class Generation:
@@ -126,21 +179,12 @@ class Generation:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         services = self._services
-        answer: StreamedAnswer | WholeAnswer | None = None
+        answer: Answer | None = None
         try:
             request, call = await self._intake.read(scope, receive)
-            exchange = Exchange(
-                scope,
-                receive,
-                send,
-                self._shape,
-                request,
-                call,
-                services,
-                self._settings,
-                self._responder,
-            )
-            answer = (StreamedAnswer if request.streamed else WholeAnswer)(exchange)
+            place = (scope, receive, send, services, self._settings, self._responder)
+            exchange = Exchange(*place, self._shape, request, call)
+            answer = self.answer(exchange)
             with services.metrics.open_calls.track_inprogress():
                 await answer.run()
         except ClientGone:
@@ -149,6 +193,21 @@ class Generation:
             if answer is None or not answer.admitted:
                 report_refusal(services.metrics, error, request_id(scope))
             raise
+
+    def answer(self, exchange: Exchange) -> Answer:
+        """How this one is answered."""
+        return StreamedAnswer(exchange) if exchange.request.streamed else WholeAnswer(exchange)
+
+
+class Answer(Protocol):
+    """How one request is answered."""
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the call got as far as the queue."""
+
+    async def run(self) -> None:
+        """Answer, or raise what the client is to be told; returns quietly if it has left."""
 
 
 class WholeAnswer:
@@ -200,25 +259,25 @@ class WholeAnswer:
 
 
 class StreamedAnswer:
-    """Relays a call's events as server-sent events.
+    """Relays events as server-sent events.
 
     The relay and the watcher's duties both send; the lock keeps the status line before all else
     and chunks whole. Whoever sends first opens the stream.
     """
 
-    def __init__(self, exchange: Exchange) -> None:
-        self._x = exchange
+    def __init__(self, relayed: Relayed) -> None:
+        self._x = relayed
         self._loop = asyncio.get_running_loop()
         self._lock = asyncio.Lock()
         self._admitted: Admitted | None = None
         self._writer: AnswerWriter | None = None
         self._opened = False
-        self._overdue = False
+        self._overdue = not relayed.opens_late
         self._ended = False
         self._begun: set[int] = set()
         self._output_tokens = 0
         self._last_sent_at = self._loop.time()
-        self._open_by = self._last_sent_at + exchange.settings.first_byte_seconds
+        self._open_by = self._last_sent_at + relayed.settings.first_byte_seconds
 
     @property
     def admitted(self) -> bool:
@@ -235,7 +294,7 @@ class StreamedAnswer:
             first_due=min(self._open_by, self._last_sent_at + x.settings.keep_alive_seconds),
         )
         try:
-            async with self._watch, aclosing(x.services.pipeline.run(x.call)) as bunches:
+            async with self._watch, aclosing(x.events()) as bunches:
                 async for bunch in bunches:
                     await self._relay(bunch)
             if not self._ended and not self._watch.gone:
@@ -253,6 +312,8 @@ class StreamedAnswer:
                 self._delta(event, out)
             elif isinstance(event, Admitted):
                 await self._admit(event)
+            elif isinstance(event, Started):
+                self._start(out)
             elif isinstance(event, Finished):
                 self._finish(event, out)
                 await self._end(b"".join(out))
@@ -265,11 +326,14 @@ class StreamedAnswer:
             await self._write(b"".join(out))
 
     async def _admit(self, event: Admitted) -> None:
-        x = self._x
         self._admitted = event
-        self._writer = x.shape.writer(x.head(event), x.request)
+        self._writer = self._x.writer(event)
         if self._overdue:
             await self._open_early()
+
+    def _start(self, out: list[bytes]) -> None:
+        if self._writer is not None and (begun := self._writer.started()):
+            out.append(begun)
 
     def _delta(self, event: Delta, out: list[bytes]) -> None:
         self._output_tokens += len(event.token_ids)
@@ -292,11 +356,11 @@ class StreamedAnswer:
         for choice, reason in enumerate(_reasons(event)):
             writer = self._begin(choice, out)
             out.append(writer.finish(choice, reason, self._running()))
-        if self._x.request.include_usage:
+        if self._x.include_usage:
             out.append(writer.usage(settled_usage(event.usage)))
 
     def _running(self) -> WireUsage | None:
-        if not self._x.request.running_usage or self._admitted is None:
+        if not self._x.running_usage or self._admitted is None:
             return None
         return wire_usage(self._admitted.input_tokens, self._output_tokens)
 
@@ -305,10 +369,10 @@ class StreamedAnswer:
         x = self._x
         error = fault
         if not isinstance(fault, ForebayError) or isinstance(fault, Signal):
-            report_unhandled(fault, request_id(x.scope))
+            report_unhandled(fault, x.request_id)
             error = InternalError()
         if not self._ended and isinstance(error, ForebayError):
-            seen = refusal(error, request_id(x.scope), x.settings.public_url)
+            seen = refusal(error, x.request_id, x.settings.public_url)
             assert self._writer is not None  # who opened the stream had one
             await self._end(self._writer.error(seen.body))
 

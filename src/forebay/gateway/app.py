@@ -31,6 +31,7 @@ from forebay.core.errors import (
 from forebay.gateway.admin import Endpoint
 from forebay.gateway.admin_operations import ADMIN_OPERATIONS
 from forebay.gateway.answer import Generation
+from forebay.gateway.background import Responding
 from forebay.gateway.chat import ChatShape
 from forebay.gateway.compatibility import COMPATIBILITY_PATH
 from forebay.gateway.completions import CompletionShape
@@ -98,7 +99,7 @@ def build_public(services: Services, settings: GatewaySettings) -> ASGIApp:
     responder = Responder(services.metrics, settings.public_url, cors, standing_of=standing_of)
     chat = Generation(ChatShape(), services, settings, responder)
     completions = Generation(CompletionShape(), services, settings, responder)
-    responses = Generation(
+    responses = Responding(
         ResponsesShape(services.catalog, services.clock), services, settings, responder
     )
     document = public_document(settings.public_url.rstrip("/"))

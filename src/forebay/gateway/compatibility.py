@@ -33,12 +33,14 @@ COMPATIBILITY_PATH = "/docs/compatibility"
 ENDPOINTS = {
     "POST /v1/chat/completions": "supported, streamed and not",
     "POST /v1/completions": "supported, streamed and not",
-    "POST /v1/responses": "supported, streamed and not; text alone, no tools, not in the background",
+    "POST /v1/responses": "supported, streamed and not, in the background too; text alone, no tools",
     "POST /v1/responses/input_tokens": "supported; takes the fields of POST /v1/responses",
-    "GET /v1/responses/{id}": "supported for stored responses, not streamed; without logprobs",
+    "GET /v1/responses/{id}": "supported, without logprobs; `stream` and `starting_after` for those that "
+    "were made with background and stream",
     "DELETE /v1/responses/{id}": "supported",
     "GET /v1/responses/{id}/input_items": "supported; the response's own input, not the past",
-    "POST /v1/responses/{id}/cancel": "refused with `unsupported_value`: none is in the background",
+    "POST /v1/responses/{id}/cancel": "supported for those in the background; what was generated is "
+    "charged",
     "GET /v1/models": "supported",
     "GET /v1/models/{id}": "supported; `{id}` may be an alias",
     "GET /v1/usage/me": "ours alone: what the key has used, its limits and what is left",

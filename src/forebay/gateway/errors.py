@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from msgspec import UNSET, UnsetType
 
 from forebay.core.errors import (
+    CallCancelled,
     ClientTooSlow,
     ContextLengthExceeded,
     ConversationFull,
@@ -50,6 +51,7 @@ from forebay.core.errors import (
     UnsupportedParameter,
 )
 from forebay.gateway.body import MAX_DEPTH, MAX_VALUES
+from forebay.gateway.responses_schema import CANCELLED_CODE
 from forebay.gateway.schema import WireError
 
 Headers = list[tuple[bytes, bytes]]
@@ -81,6 +83,7 @@ TABLE: dict[type[ForebayError], Row] = {
     UnsupportedParameter: Row(400, _CALLER, "unsupported_parameter"),
     ContextLengthExceeded: Row(400, _CALLER, "context_length_exceeded"),
     ConversationFull: Row(400, _CALLER, "conversation_full"),
+    CallCancelled: Row(400, _CALLER, CANCELLED_CODE),
     InvalidKey: Row(401, _CALLER, "invalid_api_key", ((b"www-authenticate", b"Bearer"),)),
     NotAllowed: Row(403, "permission_error", ""),
     ModelNotFound: Row(404, _CALLER, "model_not_found"),

@@ -66,7 +66,7 @@ class Intake:
             principal=principal,
             model=request.model,
             lane=request.lane,
-            streamed=request.streamed,
+            streamed=request.streamed and not request.background,
             messages=request.messages,
             prompt=request.prompt,
             max_output_tokens=request.max_output_tokens,
@@ -76,4 +76,5 @@ class Intake:
             idempotency=key,
             queue_deadline_seconds=queue_deadline_seconds(scope["headers"]),
             body_bytes=body_bytes,
+            background=request.background,
         )

@@ -71,6 +71,9 @@ REMEDIES = {
         "Read the stream as it comes, without waiting for anything else between events. What was "
         "generated until then is charged."
     ),
+    "response_cancelled": (
+        "Somebody cancelled this response. What had been generated was charged. Make a new one."
+    ),
     "idempotency_key_in_use": (
         "A call with this key is being answered by another process, or has just lost it. Send the "
         "same request again after `retry-after`."

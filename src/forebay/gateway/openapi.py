@@ -64,6 +64,10 @@ _LISTING = [
     {"name": "after", "in": "query", "schema": _TEXT},
     {"name": "include", "in": "query", "schema": {"type": "array", "items": _TEXT}},
 ]
+_READING = [
+    {"name": "stream", "in": "query", "schema": {"type": "boolean"}},
+    {"name": "starting_after", "in": "query", "schema": {"type": "integer", "minimum": 0}},
+]
 _STATUSES = sorted({row.status for row in TABLE.values()} | {row[0] for row in OTHER_ANSWERS})
 # Of what needs no key and holds no money.
 _OPEN_STATUSES = (400, 404, 405, 408, 429, 431, 500, 503)
@@ -137,11 +141,13 @@ def _responses() -> Json:
     create = _generation("Create a response", RESPONSES_FIELDS, "WireResponse")
     count = _operation("Count input tokens", _ok(_ref("InputTokens")))
     id_ = {"name": "id", "in": "path", "required": True, "schema": _TEXT}
+    stored = _ok(_ref("WireResponse"))
+    stored["200"]["content"]["text/event-stream"] = {"schema": _EVENT}
     return {
         "/v1/responses": {"post": create},
         "/v1/responses/input_tokens": {"post": count | {"requestBody": create["requestBody"]}},
         "/v1/responses/{id}": {
-            "get": _operation("A stored response", _ok(_ref("WireResponse"))),
+            "get": _operation("A stored response", stored) | {"parameters": _READING},
             "delete": _operation("Delete a response", _ok(_ref("DeletedResponse"))),
             "parameters": [id_],
         },
@@ -150,7 +156,7 @@ def _responses() -> Json:
             "parameters": [id_],
         },
         "/v1/responses/{id}/cancel": {
-            "post": _operation("Refused: nothing runs in the background", {}),
+            "post": _operation("Cancel a response", _ok(_ref("WireResponse"))),
             "parameters": [id_],
         },
     }

@@ -55,6 +55,7 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[Message, ...] = ()
     prompt: str | tuple[int, ...] = ""
     continued: Continued | None = None
+    background: bool = False
 
 
 def common(

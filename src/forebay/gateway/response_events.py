@@ -1,6 +1,6 @@
 """A response as server-sent events, spliced from bytes rendered once per stream.
 
-    created · in_progress              with the status line
+    created · in_progress              with the status line; in the background queued between them
     output_item.added · content_part.added
     output_text.delta …                one for each chunk
     output_text.done · content_part.done · output_item.done
@@ -10,7 +10,9 @@ Rules kept here (every one was somebody's bug):
 - each event has a line `event:` and the same name as `type`, and a `sequence_number` from 0 on;
 - deltas and what ends them have `logprobs`, empty where none were asked for;
 - a failure is an event `error` with its fields beside `type`, not inside of `error`; the response then
-  never ends as completed.
+  never ends as completed;
+- events of one in the background have the same numbers whenever they are read, so what was read
+  before can be left out; its failure is an event `failed`, as there is a response that has failed.
 
 Not here: when something is sent (`answer.py`), what chat's streams have in common (`sse.py`).
 """
@@ -23,7 +25,7 @@ from forebay.core.clock import Clock
 from forebay.core.delta import TokenLogprob
 from forebay.gateway.responses_schema import Frame, OutputMessage, OutputText, WireResponse
 from forebay.gateway.schema import WireError, WireUsage, chat_logprobs
-from forebay.gateway.sse import AnswerWriter, encode_safely, encode_text
+from forebay.gateway.sse import COMMENT, AnswerWriter, encode_safely, encode_text
 
 _DELTA = b"response.output_text.delta"
 _BEGUN = (b"response.created", b"response.in_progress")
@@ -36,6 +38,7 @@ class ResponseEvents(AnswerWriter):
         self._frame = frame
         self._clock = clock
         self._sequence = len(_BEGUN)
+        self._after = -1
         self._texts: list[str] = []
         self._logprobs: list[TokenLogprob] = []
         self._message: OutputMessage | None = None
@@ -71,6 +74,8 @@ class ResponseEvents(AnswerWriter):
             self._logprobs += logprobs
             shown = encode_safely(chat_logprobs(logprobs).content)
         sequence, self._sequence = self._sequence, self._sequence + 1
+        if sequence <= self._after:
+            return b""
         return b"".join((self._delta, encode_text(text), b',"logprobs":', shown, _tail(sequence)))
 
     def nothing(self, choice: int) -> bytes:
@@ -94,7 +99,7 @@ class ResponseEvents(AnswerWriter):
 
     def usage(self, usage: WireUsage) -> bytes:
         assert self._message is not None  # the answer has finished
-        response: WireResponse = self._frame.ended(self._message, usage, self._clock.now())
+        response: WireResponse = self._frame.ended(self._message, usage, self._completed_at())
         type_ = b"response." + response.status.encode()
         return self._event(type_, b'"response":' + encode_safely(response))
 
@@ -103,9 +108,52 @@ class ResponseEvents(AnswerWriter):
         values = (error.code, error.message, error.param)
         return self._event(b"error", seen % tuple(encode_safely(value) for value in values))
 
+    def _completed_at(self) -> float:
+        return self._clock.now()
+
     def _event(self, type_: bytes, rest: bytes) -> bytes:
         sequence, self._sequence = self._sequence, self._sequence + 1
-        return _head(type_) + rest + _tail(sequence)
+        return b"" if sequence <= self._after else _head(type_) + rest + _tail(sequence)
+
+
+class BackgroundEvents(ResponseEvents):
+    """Of a response in the background: those with a number above `after`. `completed_at`: of one that
+    has its answer already."""
+
+    def __init__(
+        self, frame: Frame, clock: Clock, *, after: int = -1, completed_at: float | None = None
+    ) -> None:
+        super().__init__(frame, clock)
+        self._after = after
+        self._ended_at = completed_at
+        self._sequence = 0
+        self._in_progress = False
+
+    def opening(self) -> bytes:
+        response = b'"response":' + encode_safely(self._frame.begun("queued"))
+        return self._event(b"response.created", response) + self._event(
+            b"response.queued", response
+        )
+
+    def started(self) -> bytes:
+        if self._in_progress:
+            return b""
+        self._in_progress = True
+        response = b'"response":' + encode_safely(self._frame.begun())
+        return self._event(b"response.in_progress", response)
+
+    def begin(self, choice: int, running: WireUsage | None = None) -> bytes:
+        return self.started() + super().begin(choice, running)
+
+    def nothing(self, choice: int) -> bytes:
+        return COMMENT
+
+    def error(self, error: WireError) -> bytes:
+        response = b'"response":' + encode_safely(self._frame.unanswered(error))
+        return self.started() + self._event(b"response.failed", response)
+
+    def _completed_at(self) -> float:
+        return super()._completed_at() if self._ended_at is None else self._ended_at
 
 
 def _head(type_: bytes) -> bytes:

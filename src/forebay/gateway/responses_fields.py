@@ -95,6 +95,13 @@ RESPONSES_FIELDS: Mapping[str, Field] = table(
             {"type": "boolean"},
         ),
         supported(
+            "background",
+            "true: the answer comes at once, and the response is asked for later, with GET; with "
+            "`stream` its events are sent too, and can be read again with `starting_after`; it needs "
+            "`store`, has no deadline in the queue, and goes on after a restart of the server",
+            {"type": "boolean"},
+        ),
+        supported(
             "truncation",
             "auto: a past that does not fit is cut, whole turns, the oldest first; disabled: it is "
             "refused with `context_length_exceeded`; by default auto, where OpenAI has disabled; "
@@ -136,7 +143,6 @@ RESPONSES_FIELDS: Mapping[str, Field] = table(
         refused("max_tokens", "use max_output_tokens", ()),
         refused("max_completion_tokens", "use max_output_tokens", ()),
         refused("response_format", "use text.format"),
-        refused("background", "background responses are not built yet"),
         refused("prompt", "prompts are not stored here; send instructions and input"),
         refused("top_logprobs", "the engines here report the chosen token's alone", (0,)),
         refused("n", "a response is one answer", (1,)),
@@ -149,7 +155,7 @@ RESPONSES_FIELDS: Mapping[str, Field] = table(
         ignored("reasoning", "the models here do not reason"),
         ignored("max_tool_calls", "there are no tools"),
         ignored("client_metadata", "clients send it for themselves"),
-        ignored("background_options", "only background responses have them"),
+        ignored("background_options", "nothing of a response in the background can be chosen"),
         ignored("image", "text only"),
         ignored("prompt_cache_options", "as prompt_cache_key"),
         ignored("prompt_cache_retention", "as prompt_cache_key"),

@@ -50,10 +50,12 @@ def parse_response(body: Mapping[str, Any], defaults: Callable[[str], Sampling])
         json_schema=json_schema(answer.format, "text.format", nested=False),
         max_output_tokens=integer(body, "max_output_tokens", low=1, high=MAX_OUTPUT_TOKENS),
     )
+    background = _background(body, continued)
     echo = _echo(body, request, answer, continued, defaults(request.model))
     return msgspec.structs.replace(
         request,
         include_usage=True,
+        background=background,
         continued=msgspec.structs.replace(continued, record=msgspec.json.encode(echo)),
     )
 
@@ -138,6 +140,19 @@ def _previous(value: Any) -> str | None:
     return id_
 
 
+def _background(body: Mapping[str, Any], continued: Continued) -> bool:
+    """What nobody waits for has to be stored."""
+    background = boolean(body, "background") or False
+    if background and not continued.turn_prefix:
+        raise InvalidRequest(
+            "background is true and store is false, but a response in the background is asked for "
+            "later. Send store: true, or leave it out.",
+            param="background",
+            code="unsupported_value",
+        )
+    return background
+
+
 def _truncation(value: Any) -> Literal["auto", "disabled"] | None:
     if value == "auto":
         return "auto"
@@ -215,6 +230,7 @@ def _echo(
     parallel = boolean(body, "parallel_tool_calls")
     metadata = body.get("metadata")
     return Echo(
+        background=boolean(body, "background") or False,
         instructions=_named(body, "instructions", high=None),
         max_output_tokens=request.max_output_tokens,
         model=request.model,

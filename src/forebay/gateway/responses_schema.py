@@ -2,7 +2,7 @@
 
 Keys that strict clients look for are always there, and not null where OpenAI's are not. What a response
 repeats of its request is its `Echo`: stored with the turn, so a response looks the same when it is
-asked for again, but for `completed_at`, which nobody has noted then.
+asked for again.
 
 Not here: requests (`responses_request.py`), events (`response_events.py`), items of a dialogue
 (`items.py`).
@@ -16,16 +16,19 @@ from typing import Any, Literal
 import msgspec
 
 from forebay.core.delta import TokenLogprob
-from forebay.core.dialogue import Turn, answer_id
+from forebay.core.dialogue import Said, Turn, answer_id
 from forebay.gateway.schema import (
     ChatLogprob,
     InConversation,
+    WireError,
     WireUsage,
     chat_logprobs,
     settled_usage,
 )
 
 ID_PREFIX = "resp_"
+# Of the error that tells that somebody cancelled it.
+CANCELLED_CODE = "response_cancelled"
 
 
 class WireText(msgspec.Struct, frozen=True):
@@ -38,6 +41,7 @@ class WireText(msgspec.Struct, frozen=True):
 class Echo(msgspec.Struct, frozen=True, kw_only=True):
     """What of its request a response repeats, with what holds where it says nothing."""
 
+    background: bool = False
     instructions: str | None = None
     max_output_tokens: int | None = None
     model: str
@@ -82,6 +86,13 @@ class IncompleteDetails(msgspec.Struct, frozen=True):
     reason: Literal["max_output_tokens"] = "max_output_tokens"
 
 
+class ResponseError(msgspec.Struct, frozen=True):
+    """Why a response in the background has failed; the code is one that OpenAI's types know."""
+
+    message: str
+    code: Literal["server_error"] = "server_error"
+
+
 class ResponseReasoning(msgspec.Struct, frozen=True):
     """There is none."""
 
@@ -113,15 +124,15 @@ class ResponseUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WireResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """A response, begun or ended."""
+    """A response, begun or ended. Only one in the background is queued, failed or cancelled."""
 
     id: str
     object: Literal["response"] = "response"
     created_at: int
-    status: Literal["in_progress", "completed", "incomplete"]
-    background: Literal[False] = False
+    status: Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
+    background: bool
     completed_at: int | None = None
-    error: None = None
+    error: ResponseError | None = None
     incomplete_details: IncompleteDetails | None = None
     instructions: str | None
     max_output_tokens: int | None
@@ -188,9 +199,15 @@ class Frame(msgspec.Struct, frozen=True):
             content=[OutputText(text, logprobs=chat_logprobs(logprobs).content)],
         )
 
-    def begun(self) -> WireResponse:
+    def begun(self, status: Literal["queued", "in_progress"] = "in_progress") -> WireResponse:
         """Before there is an answer."""
-        return self._response(status="in_progress")
+        return self._response(status=status)
+
+    def unanswered(self, error: WireError) -> WireResponse:
+        """In the background, cancelled or failed like this."""
+        if error.code == CANCELLED_CODE:
+            return self._response(status="cancelled")
+        return self._response(status="failed", error=ResponseError(error.message))
 
     def ended(
         self, message: OutputMessage, usage: WireUsage, completed_at: float | None = None
@@ -216,14 +233,17 @@ class Frame(msgspec.Struct, frozen=True):
         )
 
 
-def stored_response(turn: Turn) -> WireResponse:
-    """A response that was completed and kept. Raises ValueError for another turn."""
-    if turn.said is None:
-        raise ValueError(f"turn {turn.id} has no answer")
+def frame_of(turn: Turn) -> Frame:
+    """Of a response that is stored."""
     echo = msgspec.json.decode(turn.record, type=Echo)
-    frame = Frame(turn.id, int(turn.created_at), turn.conversation_id, echo)
-    message = frame.message(turn.said.output.text, complete=turn.said.output.complete)
-    return frame.ended(message, settled_usage(turn.said.usage))
+    return Frame(turn.id, int(turn.created_at), turn.conversation_id, echo)
+
+
+def answered(turn: Turn, said: Said) -> WireResponse:
+    """A response that was completed and kept."""
+    frame = frame_of(turn)
+    message = frame.message(said.output.text, complete=said.output.complete)
+    return frame.ended(message, settled_usage(said.usage), said.completed_at)
 
 
 def _usage(usage: WireUsage) -> ResponseUsage:

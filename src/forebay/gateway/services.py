@@ -15,7 +15,8 @@ from forebay.admission import Standing
 from forebay.catalog.contract import Catalog
 from forebay.core.call import Call
 from forebay.core.clock import Clock, IdSource, Spawn
-from forebay.core.event import CallEvent
+from forebay.core.dialogue import Turn
+from forebay.core.event import Admitted, CallEvent
 from forebay.core.principal import Principal
 from forebay.gateway.cors import check_origins
 from forebay.gateway.peers import check_networks
@@ -48,6 +49,29 @@ class Pipeline(Protocol):
         """The tokens of the prompt that this call would have. Nothing is run or charged."""
 
 
+class Background(Protocol):
+    """Calls for which nobody waits, as the gateway sees them; a turn is what the pipeline stores of
+    one."""
+
+    async def start(self, call: Call, *, logged: bool) -> Admitted:
+        """Begin it, with events that can be read if it is logged; raises what refuses it."""
+
+    async def begun_before(self, call: Call) -> str | None:
+        """The id of the call that has this one's idempotency key, if there is one."""
+
+    def is_begun(self, turn: Turn) -> bool:
+        """Whether a worker has it, or had it."""
+
+    async def is_logged(self, turn: Turn) -> bool:
+        """Whether its events can be read."""
+
+    def read(self, turn: Turn) -> AsyncGenerator[list[CallEvent], None]:
+        """All of them, from Admitted to Finished or Failed, as they come."""
+
+    async def cancel(self, turn: Turn) -> Turn:
+        """End it, if it has not ended. Raises KeyError if it is gone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Readiness:
     """Whether calls can be served now; if not, each reason in one sentence."""
@@ -74,6 +98,7 @@ class Services:
     administration: Administration
     dialogues: Dialogues
     turns: ShownTurns
+    background: Background
 
 
 class KeepAlive(StrEnum):

@@ -84,6 +84,10 @@ class AnswerWriter(ABC):
         """What leaves with the status line, before all else."""
         return b""
 
+    def started(self) -> bytes:
+        """A worker has begun with it."""
+        return b""
+
     @abstractmethod
     def begin(self, choice: int, running: WireUsage | None = None) -> bytes:
         """The first chunk of a choice, or nothing."""

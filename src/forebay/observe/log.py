@@ -30,6 +30,7 @@ EVENTS = {
     "window_failed": "A minute of an engine's counters could not be stored; the next window has it.",
     "hold_swept": "A hold of a dead process was resolved.",
     "settle_failed": "The ledger could not be written when a call ended; it is tried again.",
+    "background_failed": "A response in the background ended with an error of its own process.",
     "beat_failed": "The ledger could not be written by a beat; it is tried again in a second.",
     "sweep_failed": "The keeper could not reap or sweep; it is tried again in a second.",
     "lease_expired": "A worker lost a lease; the owner decides what happens to the job.",

@@ -11,20 +11,20 @@ Not here: HTTP (`forebay.gateway`), the guard step of the walk (not built yet).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from forebay.admission import BODY_BYTES_PER_TOKEN, Need, Permit, Place, Standing
-from forebay.conversation import Search
+from forebay.admission import Need, Permit, Place, Standing
 from forebay.core.call import Call, Prompt, Route
 from forebay.core.dialogue import Window
 from forebay.core.errors import (
     AlreadyResolved,
-    ContextLengthExceeded,
     EngineFailed,
+    FlowFull,
     ForebayError,
-    InvalidRequest,
     KeyClaimed,
+    LaneFull,
     QueueDeadline,
     ShuttingDown,
 )
@@ -41,6 +41,9 @@ from forebay.core.hold import Bill, Claim, Hold, HoldRequest
 from forebay.core.job import Flow, Job, Removal, Resume
 from forebay.core.principal import Principal
 from forebay.core.usage import Outcome, Usage, UsageRow
+from forebay.pipeline.background import BackgroundCalls
+from forebay.pipeline.background_log import encode_job
+from forebay.pipeline.fitting import Fitting
 from forebay.pipeline.kept import IdempotencySettings, KeptCalls
 from forebay.pipeline.kept_answer import encode_head, key_refusal
 from forebay.pipeline.live import LiveCall
@@ -48,16 +51,15 @@ from forebay.pipeline.rooms import Rooms
 from forebay.pipeline.terms import (
     LEAST_OUTPUT_TOKENS,
     fit,
-    limit_tokens,
     require_choices,
     sampling_of,
-    too_long,
 )
-from forebay.pipeline.turns import Recalled
 
 BEAT_SECONDS = 1.0
 # A job whose workers died this often is not handed to a third one: it may be what kills them.
 MOST_ATTEMPTS = 3
+# How long a call that another process had let in waits for a place in a full queue.
+FULL_SECONDS = 1.0
 
 
 class InteractivePipeline:
@@ -69,6 +71,8 @@ class InteractivePipeline:
         self.rooms = rooms
         self.process = process
         self.kept = KeptCalls(rooms, self._walk, idempotency or IdempotencySettings())
+        self.background = BackgroundCalls(rooms, self, self._walk, self._again)
+        self._fitting = Fitting(rooms)
         self.finished_calls = 0
         self.broken_off_calls = 0
         self._live: dict[str, LiveCall] = {}
@@ -93,7 +97,8 @@ class InteractivePipeline:
         """Yield Admitted, then the call's events up to Finished or Failed, as they become ready.
 
         Refusals are raised before Admitted. Closing the generator is how a client leaves; a call with
-        an idempotency key does not end with that (`kept.py`).
+        an idempotency key does not end with that (`kept.py`), and for one in the background nobody
+        waits (`background.py`).
         """
         claim = _claim(call)
         return self._walk(call) if claim is None else self.kept.run(call, claim)
@@ -111,16 +116,16 @@ class InteractivePipeline:
         recalled = None
         if call.remembrance is not None:
             recalled = await rooms.remember.recall_free(call, call.remembrance)  # ④
-        prompt, window = await self._count(call, route, recalled)  # ⑤ exact P
+        prompt, window = await self._fitting.count(call, route, recalled)  # ⑤ exact P
         route = fit(route, len(prompt.ids), call)
         admitted = self._admitted(call, route, len(prompt.ids), window)
         permit, hold = await self._reserve(call, route, admitted)  # ⑦ ⑧ M is final
         job = self._job(call, route, prompt, hold)
         live = LiveCall(job, rooms.stream.read(job), rooms.clock, permit)
-        self._live[job.id] = live
-        try:
+        async with self._living(live):
             if recalled is not None:
-                await rooms.remember.begin(call, recalled, admitted.created_at)
+                stored = encode_job(job) if job.background else b""
+                await rooms.remember.begin(call, recalled, admitted.created_at, job=stored)
                 recalled = None  # the past is large, and the answer may take long
             self._refuse_if_breaking_off()
             live.refused_for = "queue_full"
@@ -129,10 +134,29 @@ class InteractivePipeline:
             self._start_deadline(live)
             yield [admitted]
             while not live.ended:
-                bunch = await self._next(live)
-                if live.ended:
-                    self._settle_permit(live)  # the answer's headers tell of it
-                yield bunch
+                yield await self._next(live)
+
+    async def _again(self, job: Job) -> AsyncGenerator[list[CallEvent], None]:
+        """The rest of a call in the background, whose hold this process has adopted."""
+        rooms = self.rooms
+        live = LiveCall(job, rooms.stream.read(job), rooms.clock)
+        async with self._living(live):
+            live.enqueued = True  # it is not to be refused any more
+            while True:
+                try:
+                    await rooms.queue.enqueue(job)
+                    break
+                except (FlowFull, LaneFull):
+                    await asyncio.sleep(FULL_SECONDS)
+            while not live.ended:
+                yield await self._next(live)
+
+    @asynccontextmanager
+    async def _living(self, live: LiveCall) -> AsyncIterator[None]:
+        """From here on the hold is resolved by whoever has the job, however this ends."""
+        self._live[live.job.id] = live
+        try:
+            yield
         except Exception:
             live.failed = True  # it is not the client that leaves
             raise
@@ -141,7 +165,8 @@ class InteractivePipeline:
                 self._forget(live)
                 await live.reader.aclose()
             else:
-                await asyncio.shield(rooms.spawn(self._leave(live), name=f"leave {job.id}"))
+                leaving = self._leave(live)
+                await asyncio.shield(self.rooms.spawn(leaving, name=f"leave {live.job.id}"))
 
     async def _next(self, live: LiveCall) -> list[CallEvent]:
         """At least one event, and all that are ready behind it (written by worker.py)."""
@@ -156,6 +181,8 @@ class InteractivePipeline:
                     live.took(event)
                     bunch.append(event)
                 sent = None if live.ended else live.reader.ready()
+        if live.ended:
+            self._settle_permit(live)  # the answer's headers tell of it
         return bunch
 
     async def beat_forever(self) -> None:
@@ -176,17 +203,19 @@ class InteractivePipeline:
             await asyncio.sleep(BEAT_SECONDS)
 
     async def break_off(self, *, seconds: float) -> None:
-        """End every call now, for free: a stop that does not wait is ours, not the clients'.
+        """End every call now, for free: a stop that does not wait is ours, not the clients'. Those in
+        the background are left to their turns.
 
         A call whose charge is being stored at this moment still ends as it should. The ledger gets
         `seconds` to answer; who is not released by then is told all the same, and released later.
         """
         self._breaking_off = True
-        calls = [self._break_off(live) for live in self._live.values()]
+        waited_for = [live for live in self._live.values() if not live.job.background]
+        calls = [self._break_off(live) for live in waited_for]
         ends = [self.rooms.spawn(call, name="break off") for call in calls]
         if ends:
             await asyncio.wait(ends, timeout=seconds)
-        for live in list(self._live.values()):
+        for live in waited_for:
             if not live.settled:
                 await self.rooms.stream.abandon(live.job.id, AbandonReason.SHUTDOWN)
 
@@ -230,49 +259,8 @@ class InteractivePipeline:
             await self.weigh(call.principal, call.body_bytes)
         wish = call.remembrance
         recalled = await self.rooms.remember.recall(call, wish) if wish is not None else None
-        prompt, _ = await self._count(call, route, recalled)
+        prompt, _ = await self._fitting.count(call, route, recalled)
         return len(prompt.ids)
-
-    async def _count(
-        self, call: Call, route: Route, recalled: Recalled | None
-    ) -> tuple[Prompt, Window | None]:
-        scope = call.principal.scopes.organisation_id
-        if recalled is not None:
-            return await self._fitting(call, route, recalled)
-        if call.messages:
-            return await self.rooms.tokens.render(route.model, call.messages, scope=scope), None
-        return await self.rooms.tokens.encode(route.model, call.prompt, scope=scope), None
-
-    async def _fitting(self, call: Call, route: Route, recalled: Recalled) -> tuple[Prompt, Window]:
-        """The prompt with as much of the past as fits context − M₀ (C3), or with all of it if the
-        client does not want it cut."""
-        limit, turns = limit_tokens(route, call), len(recalled.dialogue.turns)
-        if not recalled.wish.cut:
-            try:
-                return await self._showing(call, route, recalled, turns), recalled.window(turns)
-            except ContextLengthExceeded:
-                raise too_long(call, route, "far more") from None
-        within = recalled.within(limit * BODY_BYTES_PER_TOKEN)
-        search = Search(turns, min(self.rooms.remember.settings.recent_turns, within))
-        fitting: Prompt | None = None
-        while (tried := search.next()) is not None:
-            try:
-                prompt = await self._showing(call, route, recalled, tried)
-            except (ContextLengthExceeded, InvalidRequest):  # too large even to be counted
-                if tried == 0:
-                    raise too_long(call, route, "far more") from None
-                search.tell(tried, fits=False)
-                continue
-            fits = len(prompt.ids) <= limit - route.ceiling_tokens
-            search.tell(tried, fits)
-            if fits or tried == 0:
-                fitting = prompt
-        assert fitting is not None, "no turn at all was tried at last"
-        return fitting, recalled.window(search.found or 0)
-
-    async def _showing(self, call: Call, route: Route, recalled: Recalled, turns: int) -> Prompt:
-        scope = call.principal.scopes.organisation_id
-        return await self.rooms.tokens.render(route.model, recalled.messages(turns), scope=scope)
 
     async def _place(self, call: Call, route: Route, input_tokens: int) -> Place:
         flow, queue = _flow(call), self.rooms.queue
@@ -357,12 +345,16 @@ class InteractivePipeline:
             streamed=call.streamed,
             resumable=call.choices == 1 and sampling.resumable,
             choices=call.choices,
-            deadline_seconds=self.rooms.admission.deadline_seconds(
-                flow, call.queue_deadline_seconds
-            ),
+            deadline_seconds=self._deadline_seconds(call, flow),
             kept=call.idempotency is not None,
             turn_id=(call.remembrance and call.remembrance.turn_id) or "",
+            background=call.background,
         )
+
+    def _deadline_seconds(self, call: Call, flow: Flow) -> float | None:
+        """One that was let in and for which nobody waits does not come too late."""
+        wish = call.queue_deadline_seconds
+        return wish if call.background else self.rooms.admission.deadline_seconds(flow, wish)
 
     def _start_deadline(self, live: LiveCall) -> None:
         seconds = live.job.deadline_seconds
@@ -420,6 +412,8 @@ class InteractivePipeline:
     async def _leave(self, live: LiveCall) -> None:
         """The call ends before its end. Resolves the hold unless a worker has it."""
         job = live.job
+        if live.suspended or (job.background and live.enqueued and self._breaking_off):
+            return self._forget(live)  # its turn has it enqueued again, by the next process
         if self._breaking_off:
             live.broken_off = True
             await self.rooms.stream.abandon(job.id, AbandonReason.SHUTDOWN)
@@ -429,11 +423,20 @@ class InteractivePipeline:
         try:
             if await self.rooms.queue.remove(job.id) is Removal.WAS_LEASED:
                 live.ran = True
-                return  # its worker was woken by the abandonment and resolves
+                return None  # its worker was woken by the abandonment and resolves
             # Waiting, never enqueued, or taken from a dead worker whose owner (we) now leaves.
             await self._resolve_left(live)
         finally:
             self._forget(live)
+
+    async def suspend(self, call_id: str) -> bool:
+        """Take a call in the background out of the queue, for the next process to go on with, once
+        its iteration is closed. False if it is not waiting there."""
+        live = self._live.get(call_id)
+        if live is None or not live.enqueued:
+            return False
+        live.suspended = await self.rooms.queue.remove(call_id) is Removal.WAS_WAITING
+        return live.suspended
 
     async def _resolve_left(self, live: LiveCall) -> None:
         """A client that leaves pays for what it was given; nobody pays for anything else."""
@@ -454,7 +457,7 @@ class InteractivePipeline:
             live.deadline.cancel()
         if live.finished:
             self.finished_calls += 1
-        elif self._breaking_off:
+        elif self._breaking_off and not live.job.background:
             self.broken_off_calls += 1
         del self._live[live.job.id]
 

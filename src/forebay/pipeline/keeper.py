@@ -9,6 +9,7 @@ Not here: the decision to run a job again (`interactive.py`, the owner).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from forebay.core.errors import ForebayError
 from forebay.core.event import LeaseExpired
@@ -22,6 +23,8 @@ SWEEP_SECONDS = 1.0
 PAUSED_SECONDS = 3 * SWEEP_SECONDS
 # Turns of dialogues that nobody told how their call ended, and what has expired of them.
 RECOVER_ROUNDS = 10
+
+Adopt = Callable[[], Awaitable[None]]
 
 
 class Keeper:
@@ -53,14 +56,16 @@ class Keeper:
             except ForebayError as fault:
                 self.rooms.report.log.error("sweep_failed", error=str(fault))
 
-    async def take_over(self) -> None:
-        """At start on one machine: resolve at once what earlier processes left behind.
+    async def take_over(self, adopt: Adopt) -> None:
+        """At start on one machine: resolve at once what earlier processes left behind, but for what
+        this one adopts.
 
         The data directory's lock is ours, so nobody else can beat: waiting ten seconds to see that
-        would show nothing new.
+        would show nothing new. Who adopts has not been seen before the second sweep, so it lives.
         """
         await self.sweep()
         self._awake_seconds += DEAD_AFTER_SECONDS + SWEEP_SECONDS
+        await adopt()
         await self.sweep()
         await self.rooms.remember.recover()
 

@@ -21,7 +21,7 @@ class LiveCall:
     __slots__ = (
         "_accepted_at", "_clock", "_ids", "broken_off", "deadline", "dispatching", "ended", "enqueued",
         "failed", "finished", "job", "output_tokens", "permit", "queue_ms", "ran", "reader", "refused_for", "sequence",
-        "settled", "ttft_ms",
+        "settled", "suspended", "ttft_ms",
     )  # fmt: skip
 
     def __init__(
@@ -38,15 +38,17 @@ class LiveCall:
         self.finished = False
         self.ran = False
         self.settled = False
+        self.suspended = False
         self.dispatching = False
         self.ended = False
-        self.sequence = 0
-        self.output_tokens = 0
+        self.sequence = job.resume.sequence
+        self.output_tokens = job.resume.output_tokens
         self.queue_ms: int | None = None
         self.ttft_ms: int | None = None
         self._clock = clock
         self._accepted_at = clock.monotonic()
-        self._ids: list[list[int]] = [[] for _ in range(job.choices)]
+        kept = job.resume.token_ids or ((),) * job.choices
+        self._ids: list[list[int]] = [list(ids) for ids in kept]
 
     def took(self, event: object) -> None:
         """Account for an event that the reader has taken."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from forebay.admission import Admission
 from forebay.catalog import Catalog
-from forebay.conversation import Conversations, Turns
+from forebay.conversation import Conversations, TurnLogs, Turns
 from forebay.core.clock import Clock, Spawn
 from forebay.ledger import Ledger
 from forebay.pipeline.report import Reporter
@@ -30,6 +30,7 @@ class Rooms:
     catalog: Catalog
     conversations: Conversations
     turns: Turns
+    logs: TurnLogs
     tokens: Tokens
     ledger: Ledger
     queue: JobQueue

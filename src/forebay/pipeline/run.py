@@ -64,6 +64,17 @@ class Choice:
         if len(self.token_ids) >= limit:
             self.end(decoder, FinishReason.LENGTH)
 
+    def replay(self, decoder: Decoder, limit: int) -> str:
+        """Feed a new decoder the ids that were published; answers the text that was, with them."""
+        pieces = [decoder.push(token_id) for token_id in self.token_ids]
+        text = "".join(piece.text for piece in pieces)
+        if any(piece.stopped for piece in pieces):
+            self.finish_reason = FinishReason.STOP
+        elif len(pieces) >= limit:
+            self.finish_reason = FinishReason.LENGTH
+            text += decoder.finish()
+        return text
+
     def end(self, decoder: Decoder, reason: FinishReason) -> None:
         """It ends without a stop string: what was held back for one is text."""
         self.finish_reason = reason
@@ -155,11 +166,10 @@ class Run:
 
     def prepare(self, decoder: Callable[[], Decoder]) -> None:
         """Bring every choice's decoder to where the last lease ended: fed the same ids, it is the
-        same again."""
+        same again. A choice that had come to its end, and was not settled, has ended."""
         for number, choice in enumerate(self.choices):
             choice.decoder = decoder()
-            before = "".join(choice.decoder.push(token_id).text for token_id in choice.token_ids)
-            self._keep(number, before, ())
+            self._keep(number, choice.replay(choice.decoder, self.job.ceiling_tokens), ())
 
     def request(self) -> EngineRequest:
         """What the engine is asked: the prompt plus what was published, and the rest of M."""
@@ -213,11 +223,12 @@ class Run:
         ]
         return encode_answer(self.usage(), kept)
 
-    def said(self) -> Said:
-        """The answer of a turn; turns have one choice."""
+    def said(self, completed_at: float) -> Said:
+        """The answer of a turn, at this Unix time; turns have one choice."""
         text = "".join(self._shown[0][0])
         complete = self.choices[0].finish_reason is not FinishReason.LENGTH
-        return Said(Item(answer_id(self.job.id), "assistant", (text,), complete), self.usage())
+        output = Item(answer_id(self.job.id), "assistant", (text,), complete)
+        return Said(output, self.usage(), completed_at)
 
     def _take(self, choice: Choice, decoder: Decoder, delta: EngineDelta) -> tuple[int, ...]:
         """Count and decode ids one by one until the choice ends; those that were taken.

@@ -11,7 +11,7 @@ Not here: what fits into the prompt (`forebay.conversation.window`), when (`inte
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from forebay.conversation import (
     Conversations,
@@ -22,7 +22,16 @@ from forebay.conversation import (
 )
 from forebay.core.call import Call, Message, Remembrance
 from forebay.core.clock import IdSource
-from forebay.core.dialogue import Conversation, Item, Page, Past, Turn, TurnState, Window
+from forebay.core.dialogue import (
+    Conversation,
+    Ending,
+    Item,
+    Page,
+    Past,
+    Turn,
+    TurnState,
+    Window,
+)
 from forebay.core.errors import (
     CallerError,
     ConversationLocked,
@@ -129,9 +138,9 @@ class CallTurns:
             raise ConversationLocked
         return recalled
 
-    async def begin(self, call: Call, recalled: Recalled, now: float) -> None:
-        """The call holds money: store its turn, if it has one. Raises ConversationLocked and
-        ConversationFull; the call must not run then."""
+    async def begin(self, call: Call, recalled: Recalled, now: float, *, job: bytes = b"") -> None:
+        """The call holds money: store its turn, if it has one, with the job if nobody waits for it.
+        Raises ConversationLocked and ConversationFull; the call must not run then."""
         wish = recalled.wish
         if wish.turn_id is None:
             return
@@ -145,6 +154,8 @@ class CallTurns:
             conversation_id=recalled.conversation_id,
             previous_id=wish.previous_id,
             record=wish.record,
+            background=call.background,
+            job=job,
         )
         self._open[call.id] = turn.id  # first: whoever resolves the call from now on drops the turn
         try:
@@ -163,6 +174,10 @@ class CallTurns:
             await self._conversations.create(conversation, ())
         await self._turns.begin(turn, revision=recalled.revision)
 
+    def adopt(self, turn: Turn) -> None:
+        """This process goes on with the turn's call, which another one began."""
+        self._open[turn.call_id] = turn.id
+
     def serve(self, job: Job) -> None:
         """A worker of this process runs the job: if it resolves its call, it tells the turn."""
         if job.turn_id:
@@ -180,7 +195,7 @@ class CallTurns:
         """A call was resolved: show its turn, or drop it. Never fails."""
         turn_id = self._open.pop(row.call_id, None) or self._served.get(row.call_id)
         if turn_id is not None:
-            await self._tell(turn_id, row)
+            await self.tell(turn_id, row)
 
     async def recover(self) -> int:
         """Forget what has expired, and tell all turns whose calls are resolved; how many."""
@@ -189,20 +204,32 @@ class CallTurns:
             if pending.call_id not in self._open and pending.call_id not in self._served:
                 row = await self._resolution(pending.organisation_id, pending.call_id)
                 if row is not None:
-                    await self._tell(pending.turn_id, row)
+                    await self.tell(pending.turn_id, row)
                     told += 1
         return told
 
-    async def shown(self, organisation_id: str, turn_id: str) -> Turn:
-        """A turn whose call is settled as completed. Raises KeyError."""
+    async def find(self, organisation_id: str, turn_id: str) -> Turn:
+        """A turn that its organisation may see: one whose call is settled as completed, or in the
+        background any. Raises KeyError."""
         turn = await self._turns.find(organisation_id, turn_id)
-        if turn.state is TurnState.SHOWN:
-            return turn
-        row = await self._resolution(organisation_id, turn.call_id)
-        if row is None or row.outcome is not Outcome.COMPLETED or turn.said is None:
+        if turn.state.is_pending:
+            row = await self._resolution(organisation_id, turn.call_id)
+            if row is not None:
+                await self.tell(turn_id, row)
+                turn = _told(turn, row)
+        if turn.state is not TurnState.SHOWN and not turn.background:
             raise KeyError(turn_id)
-        await self._tell(turn_id, row)
         return turn
+
+    async def tell(self, turn_id: str, row: UsageRow) -> None:
+        """Show a turn whose call was resolved like this, or drop it. Never fails."""
+        try:
+            if row.outcome is Outcome.COMPLETED:
+                await self._turns.show(turn_id)
+            else:
+                await self._turns.drop(turn_id, _ending(row))
+        except StoreUnavailable as fault:
+            self._report.log.error("turn_not_told", request_id=row.call_id, error=str(fault))
 
     async def _past(self, organisation_id: str, wish: Remembrance) -> Past:
         where = {"conversation_id": wish.conversation_id, "previous_id": wish.previous_id}
@@ -211,20 +238,13 @@ class CallTurns:
         except KeyError:
             if wish.previous_id is None:
                 raise
-            await self.shown(organisation_id, wish.previous_id)
+            await self.find(organisation_id, wish.previous_id)
             return await self._turns.past(organisation_id, **where)
 
     async def _resolution(self, organisation_id: str, call_id: str) -> UsageRow | None:
         query = UsageQuery(organisation_id=organisation_id, call_id=call_id, limit=1)
         rows = await self._ledger.usage(query)
         return rows[0] if rows else None
-
-    async def _tell(self, turn_id: str, row: UsageRow) -> None:
-        completed = row.outcome is Outcome.COMPLETED
-        try:
-            await (self._turns.show if completed else self._turns.drop)(turn_id)
-        except StoreUnavailable as fault:
-            self._report.log.error("turn_not_told", request_id=row.call_id, error=str(fault))
 
 
 class ShownTurns:
@@ -235,9 +255,9 @@ class ShownTurns:
         self._calls = calls
 
     async def response(self, principal: Principal, id: str) -> Turn:
-        """A completed one. Raises NotFound."""
+        """A completed one, or one in the background. Raises NotFound."""
         try:
-            turn = await self._calls.shown(principal.scopes.organisation_id, id)
+            turn = await self._calls.find(principal.scopes.organisation_id, id)
         except KeyError:
             raise unknown("Response", id) from None
         if not turn.record:  # a chat's
@@ -281,6 +301,23 @@ def _after(items: Sequence[Item], id: str, page: Page) -> Iterable[Item]:
         if item.id == page.after:
             return items[number + 1 : number + 1 + page.limit]
     raise NotFound(f"Item with id {page.after!r:.100} not found in response {id!r:.100}.")
+
+
+def _ending(row: UsageRow) -> Ending | None:
+    """What there is to tell of a call without an answer: nothing of one that never began."""
+    if row.outcome is Outcome.REJECTED:
+        return None
+    cancelled = row.outcome is Outcome.CANCELLED
+    return Ending(TurnState.CANCELLED if cancelled else TurnState.FAILED, row.reason)
+
+
+def _told(turn: Turn, row: UsageRow) -> Turn:
+    """A pending turn as it is once it was told. Raises KeyError if it is forgotten then."""
+    if row.outcome is Outcome.COMPLETED and turn.said is not None:
+        return replace(turn, state=TurnState.SHOWN)
+    if (ending := _ending(row)) is None or row.outcome is Outcome.COMPLETED:
+        raise KeyError(turn.id)
+    return replace(turn, state=ending.state, reason=ending.reason, said=None)
 
 
 def _role(item: Item) -> str:

@@ -19,6 +19,7 @@ Not here: which waiting job is next (`forebay.queue`), what to do with free slot
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -243,29 +244,33 @@ class Worker:
             run.last_delta_at = self.rooms.clock.monotonic()
             if run.interruption is not None:
                 return None
-        run.generation = generation = self.engine.generate(run.request())
         try:
             sampling = run.job.sampling
             run.prepare(partial(self.rooms.tokens.decoder, run.job.model, sampling.stop))
             await self._publish(run, run.started())
+            # One that has finished already had a worker with no time to settle it.
+            if run.interruption is None and not run.finished:
+                await self._ask(run)
+        except Exception as fault:  # whatever an engine throws ends one call, not the worker
+            return fault
+        finally:
+            self._suspects.cleared(run)
+        return run.fault
+
+    async def _ask(self, run: Run) -> None:
+        """Let the engine generate, until all has ended or the run is interrupted. Raises what it does."""
+        run.generation = generation = self.engine.generate(run.request())
+        async with aclosing(generation):
             async for delta in generation:
                 event = run.accept(delta, self.rooms.clock.monotonic())
                 if run.generated:
                     self._suspects.cleared(run)
                 if event is not None:
                     await self._publish(run, event)
-                if run.fault is not None:
-                    return run.fault
-                if run.finished:
-                    return None
-            if run.interruption is None:
-                run.require_end()
-        except Exception as fault:  # whatever an engine throws ends one call, not the worker
-            return fault
-        finally:
-            self._suspects.cleared(run)
-            await generation.aclose()
-        return None
+                if run.fault is not None or run.finished:
+                    return
+        if run.interruption is None:
+            run.require_end()
 
     async def _publish(self, run: Run, event: Started | Delta) -> None:
         if run.abandonment is not None:
@@ -315,7 +320,7 @@ class Worker:
         """⑬ of a dialogue. What cannot be remembered as promised has failed."""
         job = run.job
         try:
-            await self.rooms.turns.keep(job.turn_id, job.attempt, run.said())
+            await self.rooms.turns.keep(job.turn_id, job.attempt, run.said(self.rooms.clock.now()))
         except StoreUnavailable as error:
             await self._fail(run, Outcome.FAILED, "store_unavailable", error)
             return False

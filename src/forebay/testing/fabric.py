@@ -47,6 +47,7 @@ class Fabric:
             catalog=world.catalog,
             conversations=world.conversations,
             turns=world.turns,
+            logs=world.logs,
             tokens=world.tokens,
             ledger=world.store,
             queue=self.queue,

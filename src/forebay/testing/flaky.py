@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any, TypeVar
 
 from forebay.conversation import TurnLogs, Turns
-from forebay.core.dialogue import FAILED, Ending, Past, Pending, Said, Turn
+from forebay.core.dialogue import Ending, Past, Pending, Said, Turn
 from forebay.core.errors import StoreUnavailable
 from forebay.core.hold import Balance, Bill, Hold, HoldRequest, Remembered, UsageQuery
 from forebay.core.usage import UsageRow
@@ -44,10 +44,14 @@ class _Flaky:
         """`lost`: of the failures, how many took effect."""
         chance = self._random.random
         now, (start, end) = asyncio.get_running_loop().time(), self._stalls
-        if start <= now < end:
-            await asyncio.sleep(end - now)
-        if chance() < 0.5:
-            await asyncio.sleep(chance() / 50)
+        try:
+            if start <= now < end:
+                await asyncio.sleep(end - now)
+            if chance() < 0.5:
+                await asyncio.sleep(chance() / 50)
+        except asyncio.CancelledError:
+            operation.close()  # type: ignore[attr-defined]
+            raise
         if chance() < self._share:
             if chance() < lost:
                 await operation
@@ -112,7 +116,7 @@ class FlakyTurns(_Flaky, Turns):
     async def show(self, turn_id: str) -> None:
         await self._do(self._inner.show(turn_id))
 
-    async def drop(self, turn_id: str, ending: Ending = FAILED) -> None:
+    async def drop(self, turn_id: str, ending: Ending | None = None) -> None:
         await self._do(self._inner.drop(turn_id, ending))
 
     async def find(self, organisation_id: str, turn_id: str) -> Turn:

@@ -33,7 +33,7 @@ from enum import StrEnum
 
 from forebay.catalog.settings import SCRIPTED, LaneFactors, price_terms
 from forebay.catalog.static import StaticCatalog
-from forebay.conversation import Turns
+from forebay.conversation import TurnLogs, Turns
 from forebay.conversation.memory import MemoryConversations
 from forebay.core.call import Call, Idempotency, Message, SamplingWish
 from forebay.core.delta import EngineTally, FinishReason
@@ -99,6 +99,7 @@ class World:
         self.reporter = Reporter(Metrics())
         self.conversations = MemoryConversations(self.scenario.conversation, self.clock)
         self.turns: Turns = self.conversations.turns
+        self.logs: TurnLogs = self.conversations.logs
         self.tokens = HuggingFaceTokens({MODEL.id: scripted_tokens(self.ids)})
         self.tenancy = MemoryTenancy(
             clock=self.clock, ids=self.ids, plans=plans_by_name([]), pepper=bytes(32)
@@ -181,10 +182,11 @@ class World:
         self._serial += 1
         return f"{kind}{self._serial}"
 
-    def _start_gateway(self, fabric: Fabric, process: str) -> None:
+    def _gateway(self, fabric: Fabric, process: str) -> InteractivePipeline:
         idempotency = IdempotencySettings(detach_seconds=10.0)
-        rooms = fabric.rooms(self)
-        pipeline = InteractivePipeline(rooms, process=process, idempotency=idempotency)
+        return InteractivePipeline(fabric.rooms(self), process=process, idempotency=idempotency)
+
+    def _start_gateway(self, process: str, pipeline: InteractivePipeline) -> None:
         self.gateways[process] = pipeline
         self.loop.start(process, pipeline.beat_forever())
         self.loop.start(process, pipeline.be_present_forever())
@@ -210,19 +212,20 @@ class World:
 
             async def keep() -> None:
                 """As wiring does: nothing is served before the past is resolved."""
+                pipeline = self._gateway(self.fabric, process)
                 while True:
                     try:
-                        await keeper.take_over()
+                        await keeper.take_over(pipeline.background.adopt)
                         break
                     except StoreUnavailable:  # a server would end here, and be started again
                         await asyncio.sleep(1.0)
                 self._start_worker(self.fabric, process)
-                self._start_gateway(self.fabric, process)
+                self._start_gateway(process, pipeline)
                 await keeper.run()
 
             self.loop.start(process, keep())
         elif kind == "gateway":
-            self._start_gateway(self.fabric, process)
+            self._start_gateway(process, self._gateway(self.fabric, process))
         elif kind == "worker":
             self._start_worker(self.fabric, process)
         else:

@@ -122,7 +122,7 @@ async def serve(settings: Settings, *, watcher: Watcher, stop: Stop) -> Farewell
             Listener(build_admin(services, gateway), admin, settings=gateway, ids=ids),
         ]
         control = ControlServer(settings.data_dir / "control.sock", administration)
-        await plant.keeper.take_over()
+        await plant.keeper.take_over(plant.pipeline.background.adopt)
         await administration.budgets.apply_plans()
         await cli_key(settings.data_dir / "cli.key", administration)
         plant.start()
@@ -173,6 +173,7 @@ async def _run_until(stop: Stop, plant: Plant, listeners: Sequence[Listener]) ->
 async def _drain(plant: Plant, listeners: Sequence[Listener]) -> None:
     await asyncio.gather(*(listener.stop() for listener in listeners))
     await plant.pipeline.kept.drain()
+    await plant.pipeline.background.drain()
     for worker in plant.workers:
         await worker.drain()
 
@@ -258,6 +259,7 @@ async def _build_plant(
         catalog=catalog_of(settings, ground),
         conversations=conversations,
         turns=conversations.turns,
+        logs=conversations.logs,
         tokens=HuggingFaceTokens(tokens, settings.tokens),
         ledger=ground.ledger,
         queue=MemoryQueue(settings.queue, ground.clock),

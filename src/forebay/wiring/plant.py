@@ -110,6 +110,7 @@ class Plant:
                 rooms.conversations, rooms.clock, self._ids, rooms.remember.settings
             ),
             turns=ShownTurns(rooms.turns, rooms.remember),
+            background=self.pipeline.background,
         )
 
     def health(self) -> Readiness:

@@ -18,7 +18,7 @@ from forebay.conversation import ConversationSettings
 from forebay.conversation.memory import MemoryConversations
 from forebay.core.call import Call, Route
 from forebay.core.delta import FinishReason
-from forebay.core.dialogue import Item, Page, Turn
+from forebay.core.dialogue import Item, Page, Turn, TurnState
 from forebay.core.errors import InvalidKey, NotFound
 from forebay.core.event import Admitted, CallEvent, Delta, Finished, Started
 from forebay.core.job import Lane, Sampling
@@ -121,6 +121,9 @@ class FakeCatalog(Catalog):
     def defaults(self, model: str) -> Sampling:
         return Sampling(temperature=0.2)
 
+    def serves(self, model: str) -> bool:
+        return any(card.id == model for card in self.cards)
+
     def models(self, principal: Principal) -> list[ModelCard]:
         return self.cards
 
@@ -146,6 +149,62 @@ class FakeTurns(ShownTurns):
             items.reverse()
         begin = [item.id for item in items].index(page.after) + 1 if page.after else 0
         return items[begin : begin + page.limit]
+
+
+class FakeBackground:
+    """Calls that never end by themselves, but for what `script` says of those that are read."""
+
+    def __init__(self, turns: FakeTurns) -> None:
+        self._turns = turns
+        self.calls: list[Call] = []
+        self.logged: set[str] = set()
+        self.begun: set[str] = set()
+        self.before: str | None = None
+        self.refusal: Exception | None = None
+        self.script: list[CallEvent] = []
+
+    async def start(self, call: Call, *, logged: bool) -> Admitted:
+        if self.refusal is not None:
+            raise self.refusal
+        self.calls.append(call)
+        wish = call.remembrance
+        assert wish is not None
+        assert wish.turn_id is not None
+        turn = Turn(
+            wish.turn_id,
+            "org_1",
+            call.id,
+            FakeClock().now(),
+            0.0,
+            wish.input,
+            record=wish.record,
+            background=True,
+        )
+        self._turns.kept[turn.id] = turn
+        self.logged |= {turn.id} if logged else set()
+        return replace(admitted(call.lane), call_id=call.id)
+
+    async def begun_before(self, call: Call) -> str | None:
+        return self.before if call.idempotency else None
+
+    def is_begun(self, turn: Turn) -> bool:
+        return turn.id in self.begun
+
+    async def is_logged(self, turn: Turn) -> bool:
+        return turn.id in self.logged
+
+    async def read(self, turn: Turn) -> AsyncGenerator[list[CallEvent], None]:
+        yield [replace(admitted(), call_id=turn.call_id)]
+        for event in self.script:
+            yield [event]
+
+    async def cancel(self, turn: Turn) -> Turn:
+        if turn.id not in self._turns.kept:
+            raise KeyError(turn.id)
+        if turn.state.is_pending:
+            turn = replace(turn, state=TurnState.CANCELLED, reason="client_gone")
+            self._turns.kept[turn.id] = turn
+        return turn
 
 
 class FakeTenancy:
@@ -228,6 +287,7 @@ class Gateway:
         self.tasks = Tasks()
         self.tenancy = FakeTenancy()
         self.turns = FakeTurns()
+        self.background = FakeBackground(self.turns)
         self.conversations = MemoryConversations(ConversationSettings(), self.clock)
         ids = CountingIds()
         self.services = Services(
@@ -242,6 +302,7 @@ class Gateway:
             administration=Administration(memory_desk(self.clock, [SMALL])),
             dialogues=Dialogues(self.conversations, self.clock, ids, ConversationSettings()),
             turns=self.turns,
+            background=self.background,
         )
 
     def script(self, *items: Any, **options: Any) -> None:

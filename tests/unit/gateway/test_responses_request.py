@@ -183,7 +183,6 @@ def test_rule_43_a_value_that_is_not_valid_is_named_with_its_place(fields, param
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"background": True}, "background"),
         ({"prompt": {"id": "pmpt_1"}}, "prompt"),
         ({"top_logprobs": 5}, "top_logprobs"),
         ({"tool_choice": "required"}, "tool_choice"),

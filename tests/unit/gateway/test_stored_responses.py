@@ -69,7 +69,7 @@ async def test_a_stored_response_that_was_cut_off_is_incomplete(gateway):
     turn = gateway.turns.kept[answer["id"]]
     output = Item(turn.said.output.id, "assistant", ("Hel",), complete=False)
     gateway.turns.kept[answer["id"]] = Turn(
-        turn.id, "org_1", turn.call_id, 0.0, 1.0, turn.input, record=turn.record,
+        turn.id, "org_1", turn.call_id, 0.0, 1.0, turn.input, record=turn.record, state=TurnState.SHOWN,
         said=Said(output, turn.said.usage),
     )  # fmt: skip
     found = (await gateway.request("GET", f"/v1/responses/{answer['id']}")).json()

@@ -476,3 +476,26 @@ def test_a_run_is_untouched_until_an_engine_is_given_its_job() -> None:
     assert not run.untouched
     returned = run_of(replace(JOB, resume=Resume(sequence=1)))
     assert not returned.untouched
+
+
+@pytest.mark.parametrize(
+    ("job", "text", "reason", "said"),
+    [
+        (job_with(stop=("STOP",)), "one STOP", FinishReason.STOP, "one "),
+        (job_with(ceiling_tokens=4), "over", FinishReason.LENGTH, "over"),
+        (job_with(ceiling_tokens=6, stop=("STOP",)), "one ST", FinishReason.LENGTH, "one ST"),
+    ],
+)
+def test_one_that_had_ended_and_was_not_settled_is_not_generated_further(
+    job: Job, text: str, reason: FinishReason, said: str
+) -> None:
+    """Its worker died in between: the engine is not asked for less than one token, nor for text
+    behind a stop string."""
+    job = replace(job, turn_id="turn_1")
+    first = run_of(job)
+    assert shown(first.accept(says(text), 1.0)) == said
+    assert first.finish_reasons == (reason,)
+    second = run_of(replace(job, resume=first.resume(fault=True)))
+    assert second.finished
+    assert second.finish_reasons == (reason,)
+    assert second.said(9.5) == first.said(9.5)

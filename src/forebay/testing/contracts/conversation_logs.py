@@ -45,7 +45,7 @@ async def test_what_is_pending_in_the_background_is_listed_with_its_job(
     kept = replace(first, state=TurnState.KEPT, attempt=2, said=said("resp_1"))
     assert await logs.unfinished() == [kept, second]
     await turns.show("resp_1")
-    await turns.drop("resp_2")
+    await turns.drop("resp_2", CANCELLED)
     assert await logs.unfinished() == []
     shown = replace(kept, state=TurnState.SHOWN, job=b"")
     assert await turns.find("org_a", "resp_1") == shown
@@ -67,7 +67,7 @@ async def test_one_in_the_background_says_how_it_ended(
     assert await turns.find("org_a", "resp_1") == ended
     await turns.keep("resp_1", 9, said("resp_1"))
     await turns.show("resp_1")
-    await turns.drop("resp_1")
+    await turns.drop("resp_1", Ending(TurnState.FAILED, "engine_fault"))
     assert await turns.find("org_a", "resp_1") == ended
     assert await turns.sweep() == []
     assert await ids_of(conversations) == []
@@ -114,8 +114,11 @@ async def test_nothing_is_logged_of_a_turn_that_is_not_pending(
 ) -> None:
     await tell(turns, errand_of("resp_1"))
     await turns.begin(errand_of("resp_2"))
-    await turns.drop("resp_2")
-    for id in ("resp_1", "resp_2", "resp_unknown"):
+    await turns.drop("resp_2", CANCELLED)
+    await turns.begin(errand_of("resp_3"))
+    await turns.drop("resp_3")
+    await refusal_of(turns.find("org_a", "resp_3"))
+    for id in ("resp_1", "resp_2", "resp_3", "resp_unknown"):
         assert await refusal_of(logs.append(id, 0, b"late")) == (id,)
         assert await logs.read(id) == []
 
@@ -144,11 +147,11 @@ async def test_c6_jobs_and_logs_count_until_they_are_gone(
     await turns.begin(large)
     with pytest.raises(ConversationFull):
         await turns.begin(turn_of("resp_2", record=bytes(200)))
-    await turns.drop("resp_1")
+    await turns.drop("resp_1", CANCELLED)
     await turns.begin(errand_of("resp_2"))
     await logs.append("resp_2", 0, bytes(whole - 500))  # it has been paid for
     with pytest.raises(ConversationFull):
         await turns.begin(turn_of("resp_3", record=bytes(200)))
-    await turns.drop("resp_2")
+    await turns.drop("resp_2", CANCELLED)
     await turns.delete("org_a", "resp_2")
     await turns.begin(turn_of("resp_3", record=bytes(200)))
