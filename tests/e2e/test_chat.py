@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 
 import pytest
@@ -108,6 +109,71 @@ def script(text: str, length: int = 4) -> str:
 def said(client: OpenAI, id: str) -> list[str]:
     items = client.conversations.items.list(id, order="asc", limit=100).data
     return [item.content[0].text for item in items]  # type: ignore[union-attr]
+
+
+def test_chat_answers_once_with_the_key_of_this_machine(server: Server):
+    said = server.command("chat", "[[script length=6 text=Paris.]]")
+    assert said.returncode == 0, said.stderr
+    text, summary = said.stdout.splitlines()
+    assert text == "Paris."
+    tokens, *_, first, price = summary.split(" · ")
+    assert tokens == "6 tok"
+    assert first.startswith("first 0.")
+    newest = server.usage()[0]
+    assert price == f"${newest['amount_usd']}"
+
+
+def test_chat_reads_a_pipe_and_speaks_json(server: Server):
+    said = forebay("chat", "--json", "--data-dir", server.data_dir, stdin="[[script length=4]]")
+    answer = json.loads(said.stdout)
+    assert answer["output_tokens"] == 4
+    assert answer["finish_reason"] == "stop"
+    assert len(answer["text"]) == 4
+    assert answer["call_id"] == server.usage()[0]["call_id"]
+    empty = forebay("chat", "--data-dir", server.data_dir, stdin=" \n")
+    assert (empty.returncode, empty.stdout) == (2, "")
+
+
+def test_chat_takes_a_key_from_the_environment_or_a_file_for_any_url(
+    server: Server, tmp_path: Path
+):
+    url = ("--url", server.base_url)
+    named = forebay("chat", "hello", *url, env={"FOREBAY_API_KEY": server.key})
+    assert named.returncode == 0, named.stderr
+    assert "$" not in named.stdout.splitlines()[-1]  # what another server charges is not known here
+    file = tmp_path / "key"
+    file.write_text(server.key + "\n")
+    assert forebay("chat", "hello", *url, "--key-file", file).returncode == 0
+
+
+def test_chat_shows_the_words_of_the_api(server: Server, tmp_path: Path):
+    wrong = forebay("chat", "hi", "--url", server.base_url, env={"FOREBAY_API_KEY": "fbk_wrong"})
+    assert wrong.returncode == 1
+    assert "Incorrect API key" in wrong.stderr
+    model = server.command("chat", "hi", "--model", "nobody")
+    assert model.returncode == 1
+    assert "nobody" in model.stderr
+    silent = forebay("chat", "hi", "--data-dir", tmp_path)
+    assert silent.returncode == 1
+    assert "forebay up" in silent.stderr
+    nobody = {"FOREBAY_API_KEY": "x"}
+    assert forebay("chat", "hi", "--url", "http://127.0.0.1:9", env=nobody).returncode == 1
+
+
+def test_chat_is_a_conversation_on_a_terminal(server: Server):
+    """Two turns, the second stopped by Ctrl-C, then Ctrl-D."""
+    with Terminal(server) as terminal:
+        assert "\nHello!\n6 tok" in terminal.line("[[script length=6 text=Hello!]]")
+        terminal.type("[[script length=400 text=onand]]\n")
+        terminal.until("onandonand")
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.until("(stopped)\n> ")
+        assert "assistant\n  onandonand" in terminal.line("/history"), "what was seen stays"
+        terminal.leave()
+    eventually(lambda: server.usage()[0]["outcome"] == "cancelled", what="the call is resolved")
+    stopped, whole = server.usage()[:2]
+    assert (whole["outcome"], whole["output_tokens"]) == ("completed", 6)
+    assert stopped["input_tokens"] > whole["input_tokens"]  # the first turn came along
 
 
 def test_a_conversation_begun_in_one_process_goes_on_in_the_next(server: Server, client: OpenAI):
