@@ -17,7 +17,7 @@ from openai import OpenAI
 
 from tests.e2e.running import PROGRAM, Server, environment, eventually, forebay
 
-# The longest answer takes 4 s: long enough to be stopped, short enough to be waited for.
+# An answer takes at most 4 s: long enough to be stopped, short enough to be waited for.
 MODEL = {
     "id": "scripted",
     "engine": "scripted",
@@ -226,13 +226,14 @@ def test_a_stored_conversation_on_a_terminal(server: Server, client: OpenAI):
         terminal.type("[[script length=400 text=onand]]\n")
         terminal.until("onandonand")
         terminal.process.send_signal(signal.SIGINT)
+        terminal.type(script("Again.") + "\n")  # at once, before the server can have noticed
         terminal.until("keeps nothing of this turn)\n> ")
+        assert "4 tok" in terminal.until("\n> ")
         assert "onand" not in terminal.line("/history")
-        eventually(lambda: server.usage()[0]["outcome"] == "cancelled", what="it is resolved")
         rows = terminal.line("/usage").splitlines()
-        newest, oldest = server.usage()[:2]
+        newest, stopped, oldest = server.usage()[:3]
         amounts = [row.split()[-1] for row in rows if re.match(r" +(\d|total) ", row)]
-        assert amounts[:2] == [oldest["amount_usd"], newest["amount_usd"]]
+        assert amounts[:3] == [each["amount_usd"] for each in (oldest, stopped, newest)]
         assert any(row.startswith("this key: ") for row in rows)
         [new] = CONVERSATION.findall(terminal.line("/new"))
         terminal.line(script("Two."))
@@ -292,13 +293,14 @@ def test_turns_that_are_left_out_are_told_once(server: Server):
 
 
 def test_a_conversation_on_which_somebody_else_works_is_told_of(server: Server, client: OpenAI):
-    """Of the 4 s that the other's answer takes, this needs a few milliseconds."""
+    """Of the 9 s that the other's answer takes, this needs two."""
     id = client.conversations.create().id
     with (
         Terminal(server, "--conversation", id) as terminal,
         client.chat.completions.create(
             model="scripted",
-            messages=[{"role": "user", "content": script("Long.", 400)}],
+            messages=[{"role": "user", "content": script("Long.", 900)}],
+            max_tokens=900,
             extra_body={"conversation": id},
             stream=True,
         ) as stream,

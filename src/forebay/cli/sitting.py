@@ -19,6 +19,8 @@ from forebay.gateway.control import ControlFailed, call
 if TYPE_CHECKING:
     from forebay.config import Settings
 
+# A turn that was just stopped locks its conversation until the server has noticed: some 50 ms.
+LOCKED_PAUSES_SECONDS = (0.1, 0.4, 1.5)
 STOPPED = "stopped"  # the finish reason of an answer that the person stopped
 
 
@@ -39,9 +41,8 @@ class Sitting:
     async def say(self, text: str) -> None:
         """One turn. Raises Failure; then the turn never was."""
         reading = Reading()
-        request = {"model": self.model, **self.dialogue.request(text)}
         try:
-            done = await answer(self._target, request, reading, self._show)
+            done = await self._answer(text, reading)
         except asyncio.CancelledError:
             self._stopped(text, reading)
             raise
@@ -69,6 +70,17 @@ class Sitting:
             "total": chat_view.total(answers),
             "key": await self._own_usage(),
         }
+
+    async def _answer(self, text: str, reading: Reading) -> Answer:
+        request = {"model": self.model, **self.dialogue.request(text)}
+        for seconds in LOCKED_PAUSES_SECONDS:
+            try:
+                return await answer(self._target, request, reading, self._show)
+            except Refused as refused:
+                if refused.code != "conversation_locked":
+                    raise
+            await asyncio.sleep(seconds)
+        return await answer(self._target, request, reading, self._show)
 
     def _stopped(self, text: str, reading: Reading) -> None:
         if not reading.call_id:
