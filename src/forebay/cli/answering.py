@@ -1,12 +1,13 @@
-"""One streamed answer of an OpenAI-compatible server, as `forebay chat` needs it.
+"""What `forebay chat` asks an OpenAI-compatible server: streamed answers, and short JSON.
 
-Not here: what is shown (`chat.py`).
+Not here: what is asked (`dialogues.py`, `sitting.py`), what is shown (`chat_view.py`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,16 @@ from forebay.system import SystemClock
 CONNECT_SECONDS = 10.0
 # Forebay says something every 15 s, also while a call waits.
 SILENCE_SECONDS = 120.0
+_DROPPED = re.compile(r"\bdropped=(\d+)")
+
+
+class Refused(Failure):
+    """The server said no. `code` is the API's, empty where it has none."""
+
+    def __init__(self, message: str, status: int, code: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +53,16 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A finished answer and what it took; rates are None where there is nothing to measure."""
+    """An answer and what it took; rates are None where there is nothing to measure.
+
+    `dropped_turns`: how many earlier turns of the conversation the model was not shown.
+    """
 
     text: str
     model: str
     call_id: str
+    conversation_id: str | None
+    dropped_turns: int
     finish_reason: str | None
     input_tokens: int
     output_tokens: int
@@ -58,7 +74,10 @@ class Answer:
 class Reading:
     """What is known of an answer while it arrives."""
 
-    started_at: float
+    started_at: float = 0.0
+    call_id: str = ""
+    conversation_id: str | None = None
+    dropped_turns: int = 0
     pieces: list[str] = field(default_factory=list)
     first_at: float | None = None
     last_at: float | None = None
@@ -69,35 +88,44 @@ class Reading:
 
 async def first_model(target: Target) -> str:
     """The first model that the key may use. Raises Failure."""
-    async with _answered(target, "GET", "/models") as response:
-        body = await response.json(content_type=None)
+    body = await ask(target, "GET", "/models")
     models = body.get("data") if isinstance(body, dict) else None
     if not models:
         raise Failure("This key may use no model.")
     return str(models[0]["id"])
 
 
+async def ask(target: Target, method: str, path: str, body: object = None) -> Any:
+    """The JSON that answers. Raises Failure, which is Refused if the server said no."""
+    async with _answered(target, method, path, body) as response:
+        return await response.json(content_type=None)
+
+
 async def answer(
-    target: Target, model: str, turns: Sequence[dict[str, str]], show: Callable[[str], None]
+    target: Target, request: Mapping[str, Any], reading: Reading, show: Callable[[str], None]
 ) -> Answer:
     """Ask, show each piece as it comes, and say what it took. Raises Failure.
 
-    When cancelled it hangs up, which is how a server learns that nobody listens any more.
+    When cancelled it hangs up, which is how a server learns that nobody listens any more; what had
+    come until then is in `reading`.
     """
-    request = {
-        "model": model,
-        "messages": list(turns),
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
+    body = {**request, "stream": True, "stream_options": {"include_usage": True}}
     clock = SystemClock()
-    reading = Reading(clock.monotonic())
-    async with _answered(target, "POST", "/chat/completions", request) as response:
-        call_id = response.headers.get("x-request-id", "")
+    reading.started_at = clock.monotonic()
+    async with _answered(target, "POST", "/chat/completions", body) as response:
+        begin(reading, response.headers)
         async for chunk in chunks(response):
             if piece := take(reading, chunk, clock.monotonic()):
                 show(piece)
-    return finish(reading, call_id)
+    return finish(reading)
+
+
+def begin(reading: Reading, headers: Mapping[str, str]) -> None:
+    """Note what the headers say."""
+    reading.call_id = headers.get("x-request-id", "")
+    reading.conversation_id = headers.get("x-forebay-conversation")
+    dropped = _DROPPED.search(headers.get("x-forebay-window", ""))
+    reading.dropped_turns = int(dropped[1]) if dropped else 0
 
 
 def take(reading: Reading, chunk: dict[str, Any], at: float) -> str:
@@ -125,7 +153,7 @@ def error_message(body: object) -> str:
     return message if isinstance(message, str) else ""
 
 
-def finish(reading: Reading, call_id: str) -> Answer:
+def finish(reading: Reading) -> Answer:
     """What it was, once nothing more comes."""
     tokens = int(reading.usage.get("completion_tokens", 0))
     rate = first = None
@@ -137,7 +165,9 @@ def finish(reading: Reading, call_id: str) -> Answer:
     return Answer(
         text="".join(reading.pieces),
         model=reading.model,
-        call_id=call_id,
+        call_id=reading.call_id,
+        conversation_id=reading.conversation_id,
+        dropped_turns=reading.dropped_turns,
         finish_reason=reading.finish_reason,
         input_tokens=int(reading.usage.get("prompt_tokens", 0)),
         output_tokens=tokens,
@@ -164,7 +194,7 @@ async def chunks(response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, An
 async def _answered(
     target: Target, method: str, path: str, body: object = None
 ) -> AsyncIterator[aiohttp.ClientResponse]:
-    """A response with status 200. Raises Failure with the server's own words."""
+    """A response with status 200. Raises Failure, Refused with the server's own words."""
     timeout = aiohttp.ClientTimeout(
         total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
     )
@@ -176,7 +206,7 @@ async def _answered(
             ) as response,
         ):
             if response.status != 200:
-                raise Failure(await _refusal(response))
+                raise await _refusal(response)
             yield response
     except TimeoutError:
         raise Failure(f"{target.url} does not answer.") from None
@@ -184,9 +214,15 @@ async def _answered(
         raise Failure(f"{target.url}: {fault or type(fault).__name__}") from None
 
 
-async def _refusal(response: aiohttp.ClientResponse) -> str:
+async def _refusal(response: aiohttp.ClientResponse) -> Refused:
     try:
-        message = error_message(await response.json(content_type=None))
+        body = await response.json(content_type=None)
     except (json.JSONDecodeError, UnicodeDecodeError):
-        message = ""
-    return message or f"{response.url} answered {response.status} {response.reason}."
+        body = None
+    message = error_message(body)
+    code = body["error"].get("code") if message and isinstance(body["error"], dict) else None
+    return Refused(
+        message or f"{response.url} answered {response.status} {response.reason}.",
+        response.status,
+        code if isinstance(code, str) else "",
+    )

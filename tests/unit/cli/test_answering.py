@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.cli.answering import Reading, Target, error_message, finish, take
+from forebay.cli.answering import Reading, Target, begin, error_message, finish, take
 from forebay.cli.failure import Failure
 
 
@@ -21,7 +21,7 @@ def test_an_answer_is_its_pieces_and_what_they_took():
         ({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 3}}, 11.7),
     ]
     assert [take(reading, event, at) for event, at in events] == ["", "Par", "is", "", ""]
-    done = finish(reading, "req_1")
+    done = finish(reading)
     assert (done.text, done.model, done.finish_reason) == ("Paris", "m", "stop")
     assert (done.input_tokens, done.output_tokens) == (9, 3)
     assert done.first_token_seconds == pytest.approx(0.5)
@@ -31,9 +31,31 @@ def test_an_answer_is_its_pieces_and_what_they_took():
 def test_an_empty_answer_has_no_rate():
     reading = Reading(started_at=1.0)
     take(reading, chunk(None, "stop"), 1.1)
-    done = finish(reading, "")
+    done = finish(reading)
     assert done.first_token_seconds is None
     assert done.tokens_per_second is None
+
+
+def test_headers_tell_the_call_its_conversation_and_what_was_left_out():
+    reading = Reading()
+    begin(
+        reading,
+        {
+            "x-request-id": "req_1",
+            "x-forebay-conversation": "conv_1",
+            "x-forebay-window": "kept=12,summarised=0,dropped=3",
+        },
+    )
+    done = finish(reading)
+    assert (done.call_id, done.conversation_id, done.dropped_turns) == ("req_1", "conv_1", 3)
+
+
+@pytest.mark.parametrize("headers", [{}, {"x-forebay-window": "all"}])
+def test_of_a_call_that_goes_on_from_nothing_nothing_is_left_out(headers):
+    reading = Reading()
+    begin(reading, headers)
+    done = finish(reading)
+    assert (done.call_id, done.conversation_id, done.dropped_turns) == ("", None, 0)
 
 
 def test_an_error_in_the_stream_ends_the_answer_with_its_words():

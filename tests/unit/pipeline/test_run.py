@@ -489,8 +489,7 @@ def test_a_run_is_untouched_until_an_engine_is_given_its_job() -> None:
 def test_one_that_had_ended_and_was_not_settled_is_not_generated_further(
     job: Job, text: str, reason: FinishReason, said: str
 ) -> None:
-    """Its worker died in between: the engine is not asked for less than one token, nor for text
-    behind a stop string."""
+    """Its worker died in between; the engine is not asked for text behind a stop string."""
     job = replace(job, turn_id="turn_1")
     first = run_of(job)
     assert shown(first.accept(says(text), 1.0)) == said
