@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -279,6 +280,7 @@ def test_a_stop_that_waits_leaves_what_has_not_begun_to_the_next_start(tmp_path:
             wait(client, first.id, "in_progress")
             assert client.responses.retrieve(second.id).status == "queued"
         assert server.stop() == 0
+        assert "1 left to the next start, 0 holds open" in server.log_text()
     with Server.start(data_dir=tmp_path, env=env) as server:
         with client_of(server) as client:
             assert client.responses.retrieve(first.id).status == "completed"
@@ -307,3 +309,19 @@ def test_what_cannot_go_on_after_a_kill_fails_for_free(tmp_path: Path) -> None:
             assert last.response.error == found.error
         (row,) = rows_of(server, id)
         assert (row["outcome"], row["amount_usd"]) == ("failed", "0.00")
+
+
+def test_a_stop_that_does_not_wait_leaves_what_runs_to_the_next_start(tmp_path: Path) -> None:
+    with Server.start("--model", "scripted", data_dir=tmp_path, env=SLOW) as server:
+        with client_of(server) as client:
+            begun = begin(client, 200)
+            wait(client, begun.id, "in_progress")
+        server.signal(signal.SIGINT)
+        time.sleep(0.3)
+        assert server.stop() == 0
+        assert "1 left to the next start" in server.log_text()
+    with Server.start("--model", "scripted", data_dir=tmp_path, env=SLOW) as server:
+        with client_of(server) as client:
+            assert wait(client, begun.id).usage.output_tokens == 200
+        (row,) = rows_of(server, begun.id)
+        assert (row["outcome"], row["output_tokens"], row["attempt"]) == ("completed", 200, 2)

@@ -83,7 +83,8 @@ def up(
         say("stopped before it was ready, bye")
         return
     broken_off = f"{farewell.broken_off} broken off, " if farewell.broken_off else ""
-    words = f"{farewell.finished} finished, {broken_off}{farewell.open_holds} holds open, bye"
+    left = f"{farewell.left} left to the next start, " if farewell.left else ""
+    words = f"{farewell.finished} finished, {broken_off}{left}{farewell.open_holds} holds open, bye"
     print(words, file=sys.stderr, flush=True)
 
 

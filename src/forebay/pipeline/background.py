@@ -174,6 +174,12 @@ class BackgroundCalls:
         while tasks := [each.task for each in self._running.values() if each.task is not None]:
             await asyncio.wait(tasks)
 
+    def let_go(self) -> None:
+        """Stop reading all of them; a process that stops like this leaves them as a crash would."""
+        for running in self._running.values():
+            if running.task is not None:
+                running.task.cancel()
+
     # -- one call ---------------------------------------------------------------------------------
 
     def _begin(self, running: _Running, bunches: AsyncGenerator[list[CallEvent], None]) -> None:

@@ -210,6 +210,7 @@ class InteractivePipeline:
         `seconds` to answer; who is not released by then is told all the same, and released later.
         """
         self._breaking_off = True
+        self.background.let_go()
         waited_for = [live for live in self._live.values() if not live.job.background]
         calls = [self._break_off(live) for live in waited_for]
         ends = [self.rooms.spawn(call, name="break off") for call in calls]

@@ -119,6 +119,12 @@ class Worker:
         self._wake.set()
         await self._idle.wait()
 
+    def let_go(self) -> None:
+        """Stop what nobody waits for, without an ending: the next process goes on with it."""
+        for run in self._runs.values():
+            if run.job.background:
+                run.interrupt(Interruption.LEASE_LOST)
+
     @property
     def running(self) -> int:
         """Jobs being generated or concluded now."""

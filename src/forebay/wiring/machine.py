@@ -74,12 +74,14 @@ class DirectoryBusy(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Farewell:
-    """How it ended: answers that were finished after the stop, holds left open (0), and answers
-    that were broken off (free) because somebody would not wait."""
+    """How it ended: answers that were finished after the stop, holds that nobody will resolve (0),
+    answers that were broken off (free) because somebody would not wait, and responses in the
+    background that are left to the next start."""
 
     finished: int
     open_holds: int
     broken_off: int
+    left: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,9 @@ async def serve(settings: Settings, *, watcher: Watcher, stop: Stop) -> Farewell
         watcher.ready(Ready(listeners[0].base_url, listeners[1].base_url, api_key, names))
         farewell = await _run_until(stop, plant, listeners)
         await plant.meters.close_windows()
-        return replace(farewell, open_holds=await _open_holds(ground))
+        left = len(await plant.rooms.logs.unfinished())
+        open_holds = await _open_holds(ground) - left
+        return replace(farewell, open_holds=open_holds, left=left)
 
 
 async def _run_until(stop: Stop, plant: Plant, listeners: Sequence[Listener]) -> Farewell:
@@ -160,6 +164,8 @@ async def _run_until(stop: Stop, plant: Plant, listeners: Sequence[Listener]) ->
         await asyncio.wait([hurry, drained], return_when=asyncio.FIRST_COMPLETED)
     if not drained.done():
         await pipeline.break_off(seconds=BREAK_OFF_SECONDS)
+        for worker in plant.workers:
+            worker.let_go()
         await asyncio.wait([drained], timeout=BREAK_OFF_SECONDS)
         for listener in listeners:
             listener.stop_now()
