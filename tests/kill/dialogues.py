@@ -16,14 +16,16 @@ from forebay.core.dialogue import answer_id
 from forebay.core.usage import Outcome, UsageRow
 from forebay.testing.rawhttp import Answer
 
-_ITEMS = "SELECT conversation_id, id, role FROM dialogue_items ORDER BY sequence"
-_NOT_SHOWN = "SELECT id FROM turns WHERE state != 'shown'"
+_ITEMS = """
+SELECT conversation_id, id, role FROM dialogue_items WHERE conversation_id IS NOT NULL ORDER BY sequence
+"""
+_PENDING = "SELECT id FROM turns WHERE state IN ('open', 'kept')"
 
 
 def check(data_dir: Path, rows: Mapping[str, UsageRow], answers: Iterable[Answer]) -> int:
     """Raises AssertionError for the first fault; answers how many turns there are."""
     with closing(sqlite3.connect(f"file:{data_dir / 'forebay.db'}?mode=ro", uri=True)) as database:
-        assert database.execute(_NOT_SHOWN).fetchall() == [], "a turn that nobody was told of"
+        assert database.execute(_PENDING).fetchall() == [], "a turn that nobody was told of"
         said: dict[str, list[tuple[str, str]]] = defaultdict(list)
         for conversation_id, id_, role in database.execute(_ITEMS):
             said[conversation_id].append((id_, role))
