@@ -35,6 +35,7 @@ ENDPOINTS = {
     "POST /v1/completions": "supported, streamed and not",
     "POST /v1/responses": "supported, streamed and not; text alone, no tools, not in the background",
     "POST /v1/responses/input_tokens": "supported; takes the fields of POST /v1/responses",
+    "POST /v1/responses/compact": "refused with `unsupported_endpoint`: not built",
     "GET /v1/responses/{id}": "supported for stored responses, not streamed; without logprobs",
     "DELETE /v1/responses/{id}": "supported",
     "GET /v1/responses/{id}/input_items": "supported; the response's own input, not the past",
