@@ -80,7 +80,7 @@ def run(server: Server, model: str, folder: Path, show: bool) -> dict[str, str]:
         capture_output=True,
         text=True,
     )
-    assert done.returncode in (0, 1), done.stderr
+    assert done.stdout, f"exit code {done.returncode}: {done.stderr}"
     if show:
         print(done.stdout, file=sys.stderr)
     return {each["id"]: each["status"] for each in json.loads(done.stdout)["results"]}
