@@ -32,6 +32,7 @@ test-clients: install ## other people's clients against the real model (some: AR
 
 conformance: install fuzz ## suites that others wrote, against us; each ends with one JSON line
 	@$(BIN)/python -m tools.conformance.openai_python
+	@$(BIN)/python -m tools.conformance.openresponses
 
 fuzz: install ## made-up requests against our OpenAPI document (300 s; ARGS="--seconds 60")
 	@$(BIN)/python -m tools.conformance.schemathesis $(ARGS)
@@ -72,7 +73,7 @@ lock: install ## resolve the lock files anew
 	@$(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --group build pyproject.toml -o requirements.lock
 	@$(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --group build --group dev pyproject.toml -o requirements-dev.lock
 	@for each in tests/clients/*.in tools/conformance/*.in; do $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header $$each -o $${each%.in}.lock || exit 1; done
-	@npm install --silent --package-lock-only --prefix tests/clients/node
+	@for each in tests/clients/node tools/conformance/bun; do npm install --silent --package-lock-only --prefix $$each || exit 1; done
 
 clean: ## remove what these targets made, but not ./data
 	@rm -rf .venv dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

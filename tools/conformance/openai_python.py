@@ -5,8 +5,8 @@
 They come from the source distribution of the version that openai_python.lock names. The file
 openai_python.exceptions lists what cannot pass, one line for a test in all its variants (sync and
 async, loose and strict, each HTTP library), with the reason. The last line is JSON; `percent` counts
-exceptions as failed, the `surface` is what we serve at all, and `ok` means that each test passed or
-is an exception and that no exception passed.
+exceptions as failed, `percent_by_file` too, the `surface` is what we serve at all, and `ok` means that
+each test passed or is an exception and that no exception passed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
 from tests.e2e.running import Server
+from tools.conformance.exceptions import differences, exceptions, percent
 from tools.conformance.place import CACHE, environment, report, scripted
 
 HERE = Path(__file__).parent
@@ -35,17 +35,21 @@ FILES = (
     "chat/completions/test_messages.py",
     "test_completions.py",
     "test_models.py",
+    "test_responses.py",
+    "responses/test_input_items.py",
+    "responses/test_input_tokens.py",
+    "test_conversations.py",
+    "conversations/test_items.py",
 )
 # The names of models that those files use.
 MODELS = ("gpt-6-astra", "gpt-3.5-turbo-instruct")
-# What we serve: create and stream both kinds of completions, list and retrieve models.
-SURFACE = re.compile(r"/test_completions\.py.*_create_|/test_models\.py.*_(list|retrieve)")
-
-
-def exceptions() -> dict[str, str]:
-    """`test  reason`, one a line; `#` begins a comment."""
-    lines = [line for line in EXCEPTIONS.read_text().splitlines() if line and line[0] != "#"]
-    return dict(line.split(maxsplit=1) for line in lines)
+# What we serve: create and stream both kinds of completions, list and retrieve models, all of
+# responses but compaction, all of conversations.
+SURFACE = re.compile(
+    r"/test_completions\.py.*_create_|/test_models\.py.*_(list|retrieve)"
+    r"|/test_responses\.py.*_(create|retrieve|delete|cancel)|/responses/test_input"
+    r"|/test_conversations\.py|/conversations/"
+)
 
 
 def exceptional(name: str) -> str:
@@ -84,7 +88,8 @@ def run(server: Server, folder: Path, show: bool) -> dict[str, str]:
         done = subprocess.run(
             [
                 environment("openai_python") / "python",
-                *("-m", "pytest", "-p", "openai_outcomes", "-o", "addopts=", "-q", "--tb=short"),
+                *("-m", "pytest", "-p", "openai_outcomes", "-p", "openai_ids"),
+                *("-o", "addopts=", "-q", "--tb=short"),
                 *("-p", "no:cacheprovider", *(f"{FOLDER}/{name}" for name in FILES)),
             ],
             cwd=folder,
@@ -103,30 +108,21 @@ def run(server: Server, folder: Path, show: bool) -> dict[str, str]:
     return {name.removeprefix(f"{FOLDER}/"): outcome for name, outcome in outcomes.items()}
 
 
-def percent(outcomes: Mapping[str, str]) -> float:
-    """Of these, how many passed."""
-    return round(100 * list(outcomes.values()).count("passed") / len(outcomes), 1)
-
-
-def differences(outcomes: Mapping[str, str], excepted: set[str]) -> list[str]:
-    """What the exceptions say and what happened, where these are not the same."""
-    failed = {name for name, outcome in outcomes.items() if outcome != "passed"}
-    lines = [f"failed: {name}" for name in sorted(failed) if exceptional(name) not in excepted]
-    passed = sorted(name for name in outcomes.keys() - failed if exceptional(name) in excepted)
-    lines += [f"passed, and is no exception any more: {name}" for name in passed]
-    unknown = sorted(excepted - {exceptional(name) for name in outcomes})
-    return lines + [f"an exception that is no test: {name}" for name in unknown]
-
-
 def main() -> int:
     """Run, compare with the exceptions, say what differs."""
-    excepted = set(exceptions())
+    excepted = set(exceptions(EXCEPTIONS))
     with scripted(*MODELS) as server:
         outcomes = run(server, suite(), show="--show" in sys.argv[1:])
-    different = differences(outcomes, excepted)
+    different = differences(outcomes, excepted, exceptional)
     print(*different, sep="\n", end="\n" if different else "")
     failed = [name for name, outcome in outcomes.items() if outcome != "passed"]
     surface = {name: outcome for name, outcome in outcomes.items() if SURFACE.search(f"/{name}")}
+    by_file = {
+        file: percent(
+            {name: outcome for name, outcome in outcomes.items() if name.startswith(file)}
+        )
+        for file in FILES
+    }
     report(
         suite="openai-python",
         version=requirement()[0],
@@ -134,6 +130,7 @@ def main() -> int:
         failed=len(failed),
         excepted=len([name for name in failed if exceptional(name) in excepted]),
         percent=percent(outcomes),
+        percent_by_file=by_file,
         surface_passed=list(surface.values()).count("passed"),
         surface_total=len(surface),
         surface_percent=percent(surface),

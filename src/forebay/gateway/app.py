@@ -44,7 +44,6 @@ from forebay.gateway.docs import (
     openapi,
     overview,
 )
-from forebay.gateway.embeddings import NoEmbeddings
 from forebay.gateway.errors import DOCS_PATH
 from forebay.gateway.guesses import Guesses
 from forebay.gateway.health import Exposition, Index, Live, Ready
@@ -55,11 +54,11 @@ from forebay.gateway.respond import REQUEST_ID, Responder, request_id, started
 from forebay.gateway.responses import ResponsesShape
 from forebay.gateway.services import GatewaySettings, Services
 from forebay.gateway.stored_responses import response_endpoints
+from forebay.gateway.unserved import UNSERVED, Unserved
 from forebay.gateway.usage_me import ShowOwnUsage
 
 _SLASHES = re.compile(r"/{2,}")
 _PREFIX = "/v1"
-_EMBEDDINGS = "/v1/embeddings"
 _PATH_CHARACTERS = 100
 # First parts of OpenAI's other paths: with or without /v1, a client that asks for one of these has
 # found the API, and is told that the endpoint is missing, not that its base URL is wrong.
@@ -107,7 +106,7 @@ def build_public(services: Services, settings: GatewaySettings) -> ASGIApp:
         Route("/v1/chat/completions", Methods(responder, post=chat)),
         Route("/v1/completions", Methods(responder, post=completions)),
         Route("/v1/responses", Methods(responder, post=responses)),
-        Route(_EMBEDDINGS, Methods(responder, post=NoEmbeddings(services))),
+        *(Route(path, Methods(responder, post=Unserved(path, services))) for path in UNSERVED),
         Route("/v1/models", Methods(responder, get=ListModels(services, responder))),
         Route("/v1/models/{id:path}", Methods(responder, get=GetModel(services, responder))),
         Route("/v1/usage/me", Methods(responder, get=ShowOwnUsage(services, responder))),
@@ -155,7 +154,7 @@ def _public_hint(path: str, routes: Sequence[Route]) -> str:
     if pointer is not None:
         return pointer
     if path.startswith(f"{_PREFIX}/"):
-        api = [r for r in routes if r.path.startswith(f"{_PREFIX}/") and r.path != _EMBEDDINGS]
+        api = [r for r in routes if r.path.startswith(f"{_PREFIX}/") and r.path not in UNSERVED]
         return f"This endpoint is not supported. The API has {_listed(api)}."
     return "An OpenAI client's base_url should end in /v1: this server's address + /v1."
 

@@ -35,6 +35,7 @@ ENDPOINTS = {
     "POST /v1/completions": "supported, streamed and not",
     "POST /v1/responses": "supported, streamed and not, in the background too; text alone, no tools",
     "POST /v1/responses/input_tokens": "supported; takes the fields of POST /v1/responses",
+    "POST /v1/responses/compact": "refused with `unsupported_endpoint`: not built",
     "GET /v1/responses/{id}": "supported, without logprobs; `stream` and `starting_after` for those that "
     "were made with background and stream",
     "DELETE /v1/responses/{id}": "supported",

@@ -131,7 +131,7 @@ INVALID_REQUEST_CODES = {
         "The response that `previous_response_id` names is gone, was not stored or never was."
     ),
     "invalid_schema": "The JSON schema of `response_format` or `text.format` cannot be enforced, or is too large.",
-    "unsupported_endpoint": "No pool here serves what this endpoint is for.",
+    "unsupported_endpoint": "Nothing here serves what this endpoint is for.",
     "integer_below_min_value": "Too small.",
     "integer_above_max_value": "Too large.",
     "decimal_below_min_value": "Too small.",

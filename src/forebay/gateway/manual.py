@@ -159,7 +159,7 @@ REMEDIES = {
         "be enforced. Generated schemas often need a `pattern` or a `format` taken out: in Pydantic "
         "with a field of a plainer type, in zod with `z.string()`."
     ),
-    "unsupported_endpoint": "Use a server that has such a model; the message names what is here.",
+    "unsupported_endpoint": "The message names what is here instead.",
     "integer_below_min_value": _RANGE,
     "integer_above_max_value": _RANGE,
     "decimal_below_min_value": _RANGE,

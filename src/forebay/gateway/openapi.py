@@ -146,6 +146,7 @@ def _responses() -> Json:
     return {
         "/v1/responses": {"post": create},
         "/v1/responses/input_tokens": {"post": count | {"requestBody": create["requestBody"]}},
+        "/v1/responses/compact": {"post": _operation("Refused: compaction is not built", {})},
         "/v1/responses/{id}": {
             "get": _operation("A stored response", stored) | {"parameters": _READING},
             "delete": _operation("Delete a response", _ok(_ref("DeletedResponse"))),

@@ -23,7 +23,18 @@ from forebay.gateway.items import ITEM_SCHEMA
 MAX_ITEMS = 2048
 MAX_NAME_CHARACTERS = 512
 
-LOGPROBS, ENCRYPTED = "message.output_text.logprobs", "reasoning.encrypted_content"
+LOGPROBS = "message.output_text.logprobs"
+# What else OpenAI has to include is of items and parts that no response here has.
+INCLUDABLE = (
+    LOGPROBS,
+    "reasoning.encrypted_content",
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "message.input_image.image_url",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+)
 
 # Of those in common, these have another meaning here, or none.
 _OTHERWISE = frozenset({"n", "stream_options", "user"})
@@ -123,9 +134,9 @@ RESPONSES_FIELDS: Mapping[str, Field] = table(
         ),
         supported(
             "include",
-            f"`{LOGPROBS}`: the log-probability of each token of the answer; `{ENCRYPTED}`: there is "
-            "none; others get `unsupported_value`",
-            {"type": "array", "items": {"enum": [LOGPROBS, ENCRYPTED]}},
+            f"`{LOGPROBS}`: the log-probability of each token of the answer; what else OpenAI has to "
+            "include is of tools, images and reasoning: there is none; others get `unsupported_value`",
+            {"type": "array", "items": {"enum": [*INCLUDABLE]}},
         ),
         supported("metadata", f"{METADATA_NOTE}; kept with the response", METADATA),
         supported("tool_choice", "none or auto: there are no tools", {"enum": ["none", "auto"]}),

@@ -21,7 +21,7 @@ from forebay.gateway.read import boolean, integer, missing, seen, text, wrong_ty
 from forebay.gateway.request import ApiRequest, common
 from forebay.gateway.response_format import json_schema
 from forebay.gateway.responses_fields import (
-    ENCRYPTED,
+    INCLUDABLE,
     LOGPROBS,
     MAX_ITEMS,
     MAX_NAME_CHARACTERS,
@@ -201,7 +201,7 @@ def _echoed(answer: WireText) -> WireText:
 
 
 def _logprobs(include: Any) -> bool:
-    """Whether they are to be included; anything else that is not served is refused by its name."""
+    """Whether they are to be included; a name that is not OpenAI's is refused."""
     if include is None:
         return False
     if not isinstance(include, list):
@@ -210,9 +210,9 @@ def _logprobs(include: Any) -> bool:
         path = f"include[{position}]"
         if not isinstance(name, str):
             raise wrong_type(path, "a string", name)
-        if name not in (LOGPROBS, ENCRYPTED):
+        if name not in INCLUDABLE:
             raise InvalidRequest(
-                f"{path} is {seen(name)}, but only {LOGPROBS} can be included. Remove it.",
+                f"{path} is {seen(name)}, but must be one of {', '.join(INCLUDABLE)}.",
                 param=path,
                 code="unsupported_value",
             )

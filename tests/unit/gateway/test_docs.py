@@ -10,7 +10,8 @@ from forebay.gateway.docs import overview_text
 from forebay.gateway.manual import article, codes, page
 
 # What the overview has no need to name: itself, where one begins, what is only refused.
-NOT_NAMED = {"/llms.txt", "/", "/v1", "/v1/embeddings", "/v1/responses/{id}/cancel"}
+REFUSED = {"/v1/embeddings", "/v1/responses/compact", "/v1/responses/{id}/cancel"}
+NOT_NAMED = {"/llms.txt", "/", "/v1"} | REFUSED
 
 
 async def get(gateway, path, method="GET"):

@@ -33,7 +33,6 @@ from forebay.gateway import (
     chat_request,
     completion_request,
     continued,
-    embeddings,
     health,
     inflate,
     items,
@@ -43,6 +42,7 @@ from forebay.gateway import (
     response_format,
     responses_request,
     stored_responses,
+    unserved,
 )
 from forebay.gateway.errors import (
     INVALID_REQUEST_CODES,
@@ -149,7 +149,7 @@ def test_a_kind_of_a_known_error_looks_like_it():
 
 # Where InvalidRequest is raised with a code of its own.
 MODULES = (
-    body, inflate, read, request, chat_request, completion_request, response_format, embeddings,
+    body, inflate, read, request, chat_request, completion_request, response_format, unserved,
     json_schema, continued, items, responses_request, stored_responses,
 )  # fmt: skip
 

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from typing import get_args
+
 import msgspec
 import pytest
+from openai.types.responses import ResponseIncludable
 
 from forebay.core.errors import InvalidRequest, UnsupportedParameter
 from forebay.core.job import Lane, Sampling
-from forebay.gateway.responses_fields import RESPONSES_FIELDS
+from forebay.gateway.responses_fields import INCLUDABLE, RESPONSES_FIELDS
 from forebay.gateway.responses_request import parse_response
 from forebay.gateway.responses_schema import Echo
 
@@ -164,7 +167,7 @@ def test_items_and_parts_that_are_no_text_are_refused_by_name(item, param, named
         ({"include": "x"}, "include", "invalid_type"),
         ({"include": [5]}, "include[0]", "invalid_type"),
         (
-            {"include": ["reasoning.encrypted_content", "file_search_call.results"]},
+            {"include": ["reasoning.encrypted_content", "message.output_text.colour"]},
             "include[1]",
             "unsupported_value",
         ),
@@ -221,6 +224,12 @@ def test_what_asks_for_nothing_is_accepted():
         "conversation": None,
     }
     assert parse(**nothing).ignored == ()
+
+
+def test_what_openai_can_include_is_accepted_though_only_logprobs_are_there():
+    assert set(INCLUDABLE) == set(get_args(ResponseIncludable))
+    assert parse(include=[*INCLUDABLE]).sampling.logprobs
+    assert not parse(include=["file_search_call.results"]).sampling.logprobs
 
 
 def test_names_never_heard_of_are_ignored_with_their_place():

@@ -14,3 +14,10 @@ async def test_who_may_not_call_is_not_told_so_much(gateway):
         "POST", "/v1/embeddings", body=b"{}", headers={"authorization": "Bearer x"}
     )
     assert answer.status == 401
+
+
+async def test_compaction_is_refused_as_not_built_and_is_no_id_of_a_response(gateway):
+    answer = await gateway.request("POST", "/v1/responses/compact", body=b'{"model": "m"}')
+    assert (answer.status, answer.error["code"]) == (400, "unsupported_endpoint")
+    assert "previous_response_id" in answer.error["message"]
+    assert answer.error["param"] is None
