@@ -132,6 +132,32 @@ def test_another_organisations_id_answers_exactly_like_a_missing_one(
             assert seen[0] == 404
 
 
+def test_what_another_organisation_has_in_the_background_is_not_seen_either(
+    server: Server, ours: str, theirs: str
+) -> None:
+    """C1: while it runs, whatever is asked of it: the events of its stream, and its end."""
+    wish = {"model": "scripted", "input": "hi [[script length=4000]]", "background": True}
+    _, _, begun = ask(server, theirs, "POST", "/v1/responses", wish)
+    id = json.loads(begun)["id"]
+    nobodys = "resp_" + "0" * 32
+    for verb, rest in (
+        ("GET", ""),
+        ("GET", "?stream=true"),
+        ("GET", "?stream=true&starting_after=0"),
+        ("GET", "/input_items"),
+        ("POST", "/cancel"),
+        ("DELETE", ""),
+    ):
+        seen, missing = (
+            told(ask(server, ours, verb, f"/v1/responses/{each}{rest}"), each)
+            for each in (id, nobodys)
+        )
+        assert seen == missing, f"{verb} {rest}"
+        assert seen[0] == 404
+    _, _, ended = ask(server, theirs, "POST", f"/v1/responses/{id}/cancel")
+    assert json.loads(ended)["status"] == "cancelled", "it ran all the while"
+
+
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/responses/input_tokens"])
 @pytest.mark.parametrize("field", ["conversation", "previous_response_id"])
 def test_what_another_organisation_said_is_not_gone_on_from(
