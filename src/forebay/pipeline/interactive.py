@@ -14,16 +14,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Collection
 from dataclasses import replace
 
-from forebay.admission import BODY_BYTES_PER_TOKEN, Need, Permit, Place, Standing
-from forebay.conversation import Search
+from forebay.admission import Need, Permit, Place, Standing
 from forebay.core.call import Call, Prompt, Route
 from forebay.core.dialogue import Window
 from forebay.core.errors import (
     AlreadyResolved,
-    ContextLengthExceeded,
     EngineFailed,
     ForebayError,
-    InvalidRequest,
     KeyClaimed,
     QueueDeadline,
     ShuttingDown,
@@ -41,6 +38,7 @@ from forebay.core.hold import Bill, Claim, Hold, HoldRequest
 from forebay.core.job import Flow, Job, Removal, Resume
 from forebay.core.principal import Principal
 from forebay.core.usage import Outcome, Usage, UsageRow
+from forebay.pipeline.fitting import Fitting
 from forebay.pipeline.kept import IdempotencySettings, KeptCalls
 from forebay.pipeline.kept_answer import encode_head, key_refusal
 from forebay.pipeline.live import LiveCall
@@ -48,12 +46,9 @@ from forebay.pipeline.rooms import Rooms
 from forebay.pipeline.terms import (
     LEAST_OUTPUT_TOKENS,
     fit,
-    limit_tokens,
     require_choices,
     sampling_of,
-    too_long,
 )
-from forebay.pipeline.turns import Recalled
 
 BEAT_SECONDS = 1.0
 # A job whose workers died this often is not handed to a third one: it may be what kills them.
@@ -69,6 +64,7 @@ class InteractivePipeline:
         self.rooms = rooms
         self.process = process
         self.kept = KeptCalls(rooms, self._walk, idempotency or IdempotencySettings())
+        self._fitting = Fitting(rooms)
         self.finished_calls = 0
         self.broken_off_calls = 0
         self._live: dict[str, LiveCall] = {}
@@ -111,7 +107,7 @@ class InteractivePipeline:
         recalled = None
         if call.remembrance is not None:
             recalled = await rooms.remember.recall_free(call, call.remembrance)  # ④
-        prompt, window = await self._count(call, route, recalled)  # ⑤ exact P
+        prompt, window = await self._fitting.count(call, route, recalled)  # ⑤ exact P
         route = fit(route, len(prompt.ids), call)
         admitted = self._admitted(call, route, len(prompt.ids), window)
         permit, hold = await self._reserve(call, route, admitted)  # ⑦ ⑧ M is final
@@ -230,49 +226,8 @@ class InteractivePipeline:
             await self.weigh(call.principal, call.body_bytes)
         wish = call.remembrance
         recalled = await self.rooms.remember.recall(call, wish) if wish is not None else None
-        prompt, _ = await self._count(call, route, recalled)
+        prompt, _ = await self._fitting.count(call, route, recalled)
         return len(prompt.ids)
-
-    async def _count(
-        self, call: Call, route: Route, recalled: Recalled | None
-    ) -> tuple[Prompt, Window | None]:
-        scope = call.principal.scopes.organisation_id
-        if recalled is not None:
-            return await self._fitting(call, route, recalled)
-        if call.messages:
-            return await self.rooms.tokens.render(route.model, call.messages, scope=scope), None
-        return await self.rooms.tokens.encode(route.model, call.prompt, scope=scope), None
-
-    async def _fitting(self, call: Call, route: Route, recalled: Recalled) -> tuple[Prompt, Window]:
-        """The prompt with as much of the past as fits context − M₀ (C3), or with all of it if the
-        client does not want it cut."""
-        limit, turns = limit_tokens(route, call), len(recalled.dialogue.turns)
-        if not recalled.wish.cut:
-            try:
-                return await self._showing(call, route, recalled, turns), recalled.window(turns)
-            except ContextLengthExceeded:
-                raise too_long(call, route, "far more") from None
-        within = recalled.within(limit * BODY_BYTES_PER_TOKEN)
-        search = Search(turns, min(self.rooms.remember.settings.recent_turns, within))
-        fitting: Prompt | None = None
-        while (tried := search.next()) is not None:
-            try:
-                prompt = await self._showing(call, route, recalled, tried)
-            except (ContextLengthExceeded, InvalidRequest):  # too large even to be counted
-                if tried == 0:
-                    raise too_long(call, route, "far more") from None
-                search.tell(tried, fits=False)
-                continue
-            fits = len(prompt.ids) <= limit - route.ceiling_tokens
-            search.tell(tried, fits)
-            if fits or tried == 0:
-                fitting = prompt
-        assert fitting is not None, "no turn at all was tried at last"
-        return fitting, recalled.window(search.found or 0)
-
-    async def _showing(self, call: Call, route: Route, recalled: Recalled, turns: int) -> Prompt:
-        scope = call.principal.scopes.organisation_id
-        return await self.rooms.tokens.render(route.model, recalled.messages(turns), scope=scope)
 
     async def _place(self, call: Call, route: Route, input_tokens: int) -> Place:
         flow, queue = _flow(call), self.rooms.queue
