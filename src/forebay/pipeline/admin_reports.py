@@ -183,6 +183,7 @@ def _row(row: UsageRow, key: KeyInfo | None) -> dict[str, Any]:
     return {
         "sequence": row.sequence,
         "call_id": row.call_id,
+        "kind": row.kind.value,
         "at": row.resolved_at,
         "key_id": row.key_id,
         "key_name": "" if key is None else key.name,
