@@ -1,7 +1,15 @@
 """Conversations and stored responses: see `contract.py`."""
 
-from forebay.conversation.contract import Conversations, Turns
+from forebay.conversation.contract import Conversations, Summaries, Turns
 from forebay.conversation.settings import ConversationSettings
 from forebay.conversation.window import Dialogue, Search, divide
 
-__all__ = ["ConversationSettings", "Conversations", "Dialogue", "Search", "Turns", "divide"]
+__all__ = [
+    "ConversationSettings",
+    "Conversations",
+    "Dialogue",
+    "Search",
+    "Summaries",
+    "Turns",
+    "divide",
+]

@@ -20,8 +20,11 @@ Invariants
   its items, or not at all. Of an answer kept twice the one of the newer attempt stays.
 - C6 Counts and bytes are bounded, per conversation and per organisation; what is deleted or has
   expired counts no more.
+- C7 A summary covers the first items of a past, and is gone with any of them: at the moment that
+  one of them, or a turn or conversation that led to it, is deleted or expires. Of two summaries of a
+  past the one of more items stays.
 
-Not here: what of the past is shown to the model (`window.py`), whether a call is settled
+Not here: what of the past is shown to the model (`window.py`), how a summary is made, whether a call is settled
 (`forebay.ledger`), when turns are begun and shown (`forebay.pipeline`).
 """
 
@@ -81,7 +84,8 @@ class Turns(ABC):
     async def past(
         self, organisation_id: str, *, conversation_id: str | None, previous_id: str | None
     ) -> Past:
-        """All that was said in a conversation, or up to and with a shown turn. Raises KeyError."""
+        """All that was said in a conversation, or up to and with a shown turn, and the summary of its
+        oldest part. Raises KeyError."""
 
     @abstractmethod
     async def begin(self, turn: Turn, *, revision: int = 0) -> None:
@@ -126,3 +130,23 @@ class Turns(ABC):
     @abstractmethod
     async def sweep(self) -> list[Pending]:
         """Delete what has expired, and answer all turns that are not shown."""
+
+
+class Summaries(ABC):
+    """What the oldest part of dialogues comes to; `Turns.past` answers it. The same store, and as safe."""
+
+    @abstractmethod
+    async def store(
+        self,
+        organisation_id: str,
+        text: str,
+        covered: Sequence[str],
+        *,
+        conversation_id: str | None,
+        previous_id: str | None,
+    ) -> None:
+        """Keep what the first items of a past come to: those of these ids, one at least.
+
+        It replaces what was kept of fewer of them; no-op if more are summarised already. Raises
+        KeyError if that past is gone or does not begin with them any more (C7), ConversationFull (C6).
+        """

@@ -80,7 +80,7 @@ class Recalled:
     def window(self, kept: int) -> Window:
         """What the client is told of it."""
         dropped = len(self.dialogue.turns) - kept
-        return Window(kept, dropped, self.conversation_id, self.renewed)
+        return Window(kept, dropped, 0, self.conversation_id, self.renewed)
 
 
 class CallTurns:
