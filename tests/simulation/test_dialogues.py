@@ -11,13 +11,12 @@ from dataclasses import replace
 
 import pytest
 
-from forebay.conversation import ConversationSettings
 from forebay.core.call import Call, Message, Remembrance
 from forebay.core.dialogue import Conversation, Item, Page, TurnState, answer_id
 from forebay.core.errors import ContextLengthExceeded, ConversationLocked
 from forebay.core.usage import Outcome
 from forebay.testing.flaky import FlakyTurns
-from forebay.testing.plans import Plan, Scenario, Seen
+from forebay.testing.plans import NOTHING_SUMMARISED, Plan, Scenario, Seen
 from forebay.testing.watched import peek
 from forebay.testing.world import MODEL, Topology, World
 from forebay.tokens import TokensSettings
@@ -25,7 +24,7 @@ from forebay.tokens.hf import HuggingFaceTokens
 from forebay.tokens.scripted import scripted_tokens
 
 CONVERSATIONS, CALLS = 4, 40
-LARGE = ConversationSettings(max_items=10_000)
+LARGE = replace(NOTHING_SUMMARISED, max_items=10_000)
 EVERYTHING = Page(limit=1_000, newest_first=False)
 
 

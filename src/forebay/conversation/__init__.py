@@ -1,6 +1,7 @@
 """Conversations and stored responses: see `contract.py`."""
 
 from forebay.conversation.contract import Conversations, Summaries, Turns
+from forebay.conversation.quote import quoted
 from forebay.conversation.settings import ConversationSettings
 from forebay.conversation.window import Dialogue, Search, divide
 
@@ -12,4 +13,5 @@ __all__ = [
     "Summaries",
     "Turns",
     "divide",
+    "quoted",
 ]

@@ -43,6 +43,7 @@ from forebay.pipeline.kept import IdempotencySettings, KeptCalls
 from forebay.pipeline.kept_answer import encode_head, key_refusal
 from forebay.pipeline.live import LiveCall
 from forebay.pipeline.rooms import Rooms
+from forebay.pipeline.summaries import Summariser
 from forebay.pipeline.terms import (
     LEAST_OUTPUT_TOKENS,
     fit,
@@ -64,6 +65,7 @@ class InteractivePipeline:
         self.rooms = rooms
         self.process = process
         self.kept = KeptCalls(rooms, self._walk, idempotency or IdempotencySettings())
+        self.summaries = Summariser(rooms, self.run)
         self._fitting = Fitting(rooms)
         self.finished_calls = 0
         self.broken_off_calls = 0
@@ -108,11 +110,13 @@ class InteractivePipeline:
         if call.remembrance is not None:
             recalled = await rooms.remember.recall_free(call, call.remembrance)  # ④
         prompt, window = await self._fitting.count(call, route, recalled)  # ⑤ exact P
+        due = self.summaries.due(call, route, recalled, prompt, window)
         route = fit(route, len(prompt.ids), call)
         admitted = self._admitted(call, route, len(prompt.ids), window)
         permit, hold = await self._reserve(call, route, admitted)  # ⑦ ⑧ M is final
         job = self._job(call, route, prompt, hold)
         live = LiveCall(job, rooms.stream.read(job), rooms.clock, permit)
+        live.due = due
         self._live[job.id] = live
         try:
             if recalled is not None:
@@ -283,6 +287,7 @@ class InteractivePipeline:
             owner=self.process,
             created_at=admitted.created_at,
             claim=_claim(call, encode_head(admitted)),
+            kind=call.kind,
         )
         try:
             return await self.rooms.ledger.hold(request)
@@ -409,6 +414,8 @@ class InteractivePipeline:
             live.deadline.cancel()
         if live.finished:
             self.finished_calls += 1
+            if live.due is not None:
+                self.summaries.begin(live.due)
         elif self._breaking_off:
             self.broken_off_calls += 1
         del self._live[live.job.id]
