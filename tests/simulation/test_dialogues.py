@@ -14,7 +14,7 @@ import pytest
 from forebay.core.call import Call, Message, Remembrance
 from forebay.core.dialogue import Conversation, Item, Page, TurnState, answer_id
 from forebay.core.errors import ContextLengthExceeded, ConversationLocked
-from forebay.core.usage import Outcome
+from forebay.core.usage import Kind, Outcome
 from forebay.testing.flaky import FlakyTurns
 from forebay.testing.plans import NOTHING_SUMMARISED, Plan, Scenario, Seen
 from forebay.testing.watched import peek
@@ -112,7 +112,9 @@ class Talk(World):
         settled = [
             row.call_id
             for row in sorted(self.ledger.rows.values(), key=lambda row: row.sequence)
-            if row.outcome is Outcome.COMPLETED and self.goes_on(seen[row.call_id].plan)[0] == name
+            if row.kind is Kind.CALL
+            and row.outcome is Outcome.COMPLETED
+            and self.goes_on(seen[row.call_id].plan)[0] == name
         ]
         head, *said = self._items(name)
         expected = [id_ for call in settled for id_ in (f"msg_of_{call}", answer_id(call))]

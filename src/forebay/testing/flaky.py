@@ -1,6 +1,6 @@
 """Stores that are slow and fail now and then, before or after they have done what was asked.
 
-They wrap any ledger, and any store of turns. Each verb may wait a little; some raise StoreUnavailable,
+They wrap any ledger, and any store of turns or summaries. Each verb may wait a little; some raise StoreUnavailable,
 half of those although the operation took effect: an answer that was lost (not of holds, whose contract
 rules it out). Opening accounts and prices never fails.
 
@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from forebay.conversation import Turns
+from forebay.conversation import Summaries, Turns
 from forebay.core.dialogue import Past, Pending, Said, Turn
 from forebay.core.errors import StoreUnavailable
 from forebay.core.hold import Balance, Bill, Hold, HoldRequest, Remembered, UsageQuery
@@ -120,3 +120,19 @@ class FlakyTurns(_Flaky, Turns):
 
     async def sweep(self) -> list[Pending]:
         return await self._do(self._inner.sweep())
+
+
+class FlakySummaries(_Flaky, Summaries):
+    """A store of summaries like that."""
+
+    async def store(
+        self,
+        organisation_id: str,
+        text: str,
+        covered: Sequence[str],
+        *,
+        conversation_id: str | None,
+        previous_id: str | None,
+    ) -> None:
+        where = {"conversation_id": conversation_id, "previous_id": previous_id}
+        await self._do(self._inner.store(organisation_id, text, covered, **where))
