@@ -104,7 +104,6 @@ TESTED_ELSEWHERE = {
     "pipeline/admin_reports.py": "unit/pipeline/test_administration.py",
     "pipeline/desk.py": "unit/pipeline/test_administration.py",
     "pipeline/first_keys.py": "unit/wiring/test_machine.py",
-    "pipeline/fitting.py": "simulation/test_dialogues.py",
     "pipeline/interactive.py": "simulation/test_crash.py",
     "pipeline/keeper.py": "simulation/test_crash.py",
     "pipeline/live.py": "simulation/test_crash.py",

@@ -52,7 +52,9 @@ class ConversationSettings:
     )
     summary_model: str = field(
         default="",
-        metadata={"help": "The model that summarises; if empty, the one that the call asked for."},
+        metadata={
+            "help": "The model that summarises, one of `models`; if empty, the one that the call asked for."
+        },
     )
     summary_tokens: int = field(
         default=512,
