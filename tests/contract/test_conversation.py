@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from forebay.conversation import Conversations, ConversationSettings, TurnLogs, Turns
+from forebay.conversation import Conversations, ConversationSettings, Summaries, TurnLogs, Turns
 from forebay.conversation.memory import MemoryConversations
 from forebay.conversation.rules import CALL_SECONDS
 from forebay.conversation.sql import SqlConversations
 from forebay.conversation.sql_tables import METADATA
-from forebay.core.dialogue import Pending
+from forebay.core.dialogue import Pending, Summary
 from forebay.migrations import Database, open_database
 from forebay.testing.clock import FakeClock
 from forebay.testing.contracts.conversation import *  # noqa: F403
@@ -34,6 +34,7 @@ from forebay.testing.contracts.conversation import (
 )
 from forebay.testing.contracts.conversation_bounds import *  # noqa: F403
 from forebay.testing.contracts.conversation_logs import *  # noqa: F403
+from forebay.testing.contracts.conversation_summaries import *  # noqa: F403
 from forebay.testing.contracts.conversation_turns import *  # noqa: F403
 
 
@@ -69,6 +70,11 @@ def settings() -> ConversationSettings:
     return SETTINGS
 
 
+@pytest.fixture
+def summaries(conversations: MemoryConversations | SqlConversations) -> Summaries:
+    return conversations.summaries
+
+
 def rows_of(connection: sa.Connection) -> dict[str, int]:
     """How many every table has."""
     count = sa.func.count()
@@ -88,10 +94,20 @@ async def say_all(conversations: Conversations, turns: Turns) -> None:
     await turns.keep("resp_4", 1, said("resp_4"))
 
 
+async def summarise_all(conversations: SqlConversations) -> None:
+    """The conversation of `say_all`, and its chain."""
+    ids = await ids_of(conversations, "conv_2")
+    places = (("conv_2", None, ids[:2]), (None, "resp_3", [*ids, "resp_3_in"]))
+    for conversation_id, previous_id, covered in places:
+        where = {"conversation_id": conversation_id, "previous_id": previous_id}
+        await conversations.summaries.store("org_a", "sum", covered, **where)
+
+
 async def test_what_was_said_outlives_the_process(tmp_path: Path, clock: FakeClock) -> None:
     database = open_database(tmp_path / "forebay.db")
     before = SqlConversations(database, SETTINGS, clock)
     await say_all(before, before.turns)
+    await summarise_all(before)
     ids = [f"resp_{number}" for number in (1, 2, 3, 4)]
     told = [await before.turns.find("org_a", id) for id in ids]
     database.close()
@@ -108,6 +124,8 @@ async def test_what_was_said_outlives_the_process(tmp_path: Path, clock: FakeClo
     ]
     await after.turns.show("resp_4")
     assert len(await past_of(after.turns, "resp_4")) == 7
+    past = await after.turns.past("org_a", conversation_id=None, previous_id="resp_4")
+    assert past.summary == Summary("sum", 4)
     database.close()
 
 
@@ -117,6 +135,7 @@ async def test_c2_what_expires_while_the_store_is_closed_is_gone_when_it_opens(
     database = open_database(tmp_path / "forebay.db")
     before = SqlConversations(database, SETTINGS, clock)
     await say_all(before, before.turns)
+    await summarise_all(before)
     database.close()
 
     clock.advance(CALL_SECONDS)
@@ -135,9 +154,11 @@ async def test_what_is_deleted_leaves_no_row(tmp_path: Path, clock: FakeClock) -
     database = open_database(tmp_path / "forebay.db")
     conversations = SqlConversations(database, SETTINGS, clock)
     await say_all(conversations, conversations.turns)
+    await summarise_all(conversations)
     await conversations.delete("org_a", "conv_2")
     rows = await database.run(rows_of)
     assert (rows["conversations"], rows["turns"], rows["dialogue_items"]) == (0, 2, 4)
+    assert rows["summaries"] == 0
     await conversations.turns.drop("resp_4")
     await conversations.turns.delete("org_a", "resp_3")
     rows = await database.run(rows_of)

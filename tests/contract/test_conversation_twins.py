@@ -27,6 +27,7 @@ from forebay.core.dialogue import (
     Ending,
     Item,
     Page,
+    Past,
     Said,
     Turn,
     TurnState,
@@ -63,7 +64,9 @@ WRONG = {
         (SELECT coalesce(sum(own_bytes + item_bytes), 0) FROM conversations AS c
          WHERE c.organisation_id = o.organisation_id) +
         (SELECT coalesce(sum(own_bytes + item_bytes), 0) FROM turns AS t
-         WHERE t.organisation_id = o.organisation_id)""",
+         WHERE t.organisation_id = o.organisation_id) +
+        (SELECT coalesce(sum(size_bytes), 0) FROM summaries AS s
+         WHERE s.organisation_id = o.organisation_id)""",
     "items of a conversation": """
         SELECT id FROM conversations AS c WHERE item_count != (SELECT count(*)
         FROM dialogue_items WHERE conversation_id = c.id)""",
@@ -279,6 +282,16 @@ class Twins(RuleBasedStateMachine):
     def log(self, back: int, position: int, events: bytes) -> None:
         id = self.newest(back) or "resp_unknown"
         self.both(lambda it: it.logs.append(id, position, events))
+
+    @rule(organisation=owners, back=st.integers(0, 3), share=st.integers(1, 8), text=texts)
+    def summarise(self, organisation: str, back: int, share: int, text: str) -> None:
+        """What was said first in a conversation (`back` 0), or up to one of the newest turns."""
+        id = self.newest(back)
+        where = {"conversation_id": None if id else "conv_1", "previous_id": id}
+        past = self.both(lambda it: it.turns.past(organisation, **where))
+        ids = [each.id for each in past.items] if isinstance(past, Past) else []
+        covered = ids[:share] or ["msg_unknown"]
+        self.both(lambda it: it.summaries.store(organisation, text, covered, **where))
 
     @rule(organisation=owners, back=backs)
     def delete_turn(self, organisation: str, back: int) -> None:

@@ -12,6 +12,7 @@ import pytest
 from forebay.core.errors import StoreUnavailable
 from forebay.core.hold import Account, Claim, Period
 from forebay.core.records import EngineWindow
+from forebay.core.usage import Kind
 from forebay.ledger import differences, sqlite_audits, sqlite_schema, sqlite_verbs
 from forebay.ledger.sqlite import SqliteLedger
 from forebay.testing.clock import FakeClock
@@ -57,6 +58,7 @@ TAMPERED = [
     ("UPDATE resolution SET organisation_id = 'org_b' WHERE sequence = 12", 12, "was changed"),
     ("UPDATE resolution SET hash = zeroblob(32) WHERE sequence = 12", 12, "was changed"),
     ("UPDATE resolution SET previous_hash = zeroblob(32) WHERE sequence = 12", 12, "link"),
+    ("UPDATE resolution SET kind = 'summary' WHERE sequence = 12", 12, "was changed"),
     ("UPDATE resolution SET lane = 'express' WHERE sequence = 12", 12, "cannot be read"),
     ("UPDATE resolution SET finish_reasons = x'7b' WHERE sequence = 12", 12, "cannot be read"),
     ("UPDATE resolution SET hash = x'00' WHERE sequence = 12", 12, "was changed"),
@@ -325,6 +327,26 @@ async def test_a_file_of_version_2_is_brought_up_to_date(path: Path, clock: Fake
     await upgraded.close()
     assert described(old) == described(path)
     await (await SqliteLedger.open(old, clock)).close()
+
+
+async def test_a_file_of_version_3_is_brought_up_to_date(path: Path, clock: FakeClock) -> None:
+    """Its rows and holds were clients' calls, and verify as before."""
+    fresh = await SqliteLedger.open(path, clock)
+    await furnish(fresh)
+    rows = await settled(fresh, 1)
+    await fresh.hold(ask(2))
+    await fresh.close()
+    before = described(path)
+    with closing(apsw.Connection(str(path))) as connection:
+        for table in ("hold", "resolution"):
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN kind")
+        connection.pragma("user_version", 3)
+    upgraded = await SqliteLedger.open(path, clock)
+    assert await upgraded.records.outbox(0, 10) == rows
+    assert [row.kind for row in await settled(upgraded, 2)] == [Kind.CALL]
+    await check_audit(upgraded)
+    await upgraded.close()
+    assert described(path) == before
 
 
 def described(path: Path) -> dict[str, object]:

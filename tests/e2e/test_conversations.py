@@ -259,7 +259,11 @@ def test_a_long_dialogue_never_exceeds_the_window(
     """C3 on the real model: every prompt fits, and is as long as whole turns can make it."""
     turns = request.config.getoption("--turns")
     models = [{"id": "smollm2-135m-instruct", "context_tokens": 1024}]
-    env = {"FOREBAY_MODELS": json.dumps(models), "FOREBAY_CACHE_DIR": str(cache_dir)}
+    env = {
+        "FOREBAY_MODELS": json.dumps(models),
+        "FOREBAY_CACHE_DIR": str(cache_dir),
+        "FOREBAY_CONVERSATION__SUMMARY_SHARE": "0",
+    }
     with (
         Server.start(data_dir=tmp_path, env=env) as server,
         OpenAI(base_url=server.base_url, api_key=server.key, timeout=120) as client,

@@ -11,13 +11,12 @@ from dataclasses import replace
 
 import pytest
 
-from forebay.conversation import ConversationSettings
 from forebay.core.call import Call, Message, Remembrance
 from forebay.core.dialogue import Conversation, Item, Page, TurnState, answer_id
 from forebay.core.errors import ContextLengthExceeded, ConversationLocked
-from forebay.core.usage import Outcome
+from forebay.core.usage import Kind, Outcome
 from forebay.testing.flaky import FlakyTurns
-from forebay.testing.plans import Plan, Scenario, Seen
+from forebay.testing.plans import NOTHING_SUMMARISED, Plan, Scenario, Seen
 from forebay.testing.watched import peek
 from forebay.testing.world import MODEL, Topology, World
 from forebay.tokens import TokensSettings
@@ -25,7 +24,7 @@ from forebay.tokens.hf import HuggingFaceTokens
 from forebay.tokens.scripted import scripted_tokens
 
 CONVERSATIONS, CALLS = 4, 40
-LARGE = ConversationSettings(max_items=10_000)
+LARGE = replace(NOTHING_SUMMARISED, max_items=10_000)
 EVERYTHING = Page(limit=1_000, newest_first=False)
 
 
@@ -113,7 +112,9 @@ class Talk(World):
         settled = [
             row.call_id
             for row in sorted(self.ledger.rows.values(), key=lambda row: row.sequence)
-            if row.outcome is Outcome.COMPLETED and self.goes_on(seen[row.call_id].plan)[0] == name
+            if row.kind is Kind.CALL
+            and row.outcome is Outcome.COMPLETED
+            and self.goes_on(seen[row.call_id].plan)[0] == name
         ]
         head, *said = self._items(name)
         expected = [id_ for call in settled for id_ in (f"msg_of_{call}", answer_id(call))]

@@ -29,7 +29,7 @@ COLUMNS = (
     "event_id", "sequence", "created_at", "resolved_at", "organisation_id", "project_id", "key_id",
     "model", "lane", "outcome", "reason", "attempt", "input_tokens", "cached_input_tokens",
     "output_tokens", "finish_reasons", "counted", "queue_ms", "ttft_ms", "duration_ms",
-    "price_version", "amount_nanos", "amount_usd",
+    "price_version", "amount_nanos", "amount_usd", "kind",
 )  # fmt: skip
 PRIVATE = 0o600  # who used what is nobody else's business
 # What spreadsheets take for a formula when a cell begins with it.
@@ -128,6 +128,7 @@ def event(row: dict[str, Any]) -> dict[str, Any]:
         "created_at": _iso(row["created_us"]),
         "resolved_at": _iso(row["resolved_us"]),
         "amount_usd": format_usd(row["amount_nanos"]),
+        "kind": row.get("kind", "call"),
     }
     return {name: more[name] if name in more else row[name] for name in COLUMNS}
 

@@ -20,7 +20,7 @@ _HEADINGS = (
     "time", "~key", "~model", "lane", "outcome", ">in", ">out", ">first token", ">USD",
 )  # fmt: skip
 _WIDE = (
-    "call", "time", "key id", "key", "model", "lane", "outcome", "reason", ">in", ">cached",
+    "call", "kind", "time", "key id", "key", "model", "lane", "outcome", "reason", ">in", ">cached",
     ">out", ">first token", ">waited", ">took", ">price", ">USD",
 )  # fmt: skip
 _TOTALS = (">calls", ">in", ">cached", ">out", ">USD")
@@ -143,6 +143,7 @@ def _cells(row: dict[str, Any]) -> list[object]:
 def _wide_cells(row: dict[str, Any]) -> list[object]:
     return [
         row["call_id"],
+        row["kind"],
         local_time(row["at"]),
         row["key_id"],
         row["key_name"] or row["key_redacted"],

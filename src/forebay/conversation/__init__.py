@@ -1,6 +1,7 @@
 """Conversations and stored responses: see `contract.py`."""
 
-from forebay.conversation.contract import Conversations, TurnLogs, Turns
+from forebay.conversation.contract import Conversations, Summaries, TurnLogs, Turns
+from forebay.conversation.quote import quoted
 from forebay.conversation.settings import ConversationSettings
 from forebay.conversation.window import Dialogue, Search, divide
 
@@ -9,7 +10,9 @@ __all__ = [
     "Conversations",
     "Dialogue",
     "Search",
+    "Summaries",
     "TurnLogs",
     "Turns",
     "divide",
+    "quoted",
 ]

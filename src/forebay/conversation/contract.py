@@ -25,8 +25,11 @@ Invariants
   expired counts no more.
 - C7 The log of a turn grows only at its end, by whoever knows all of it: of two owners who both think
   that the turn is theirs, one is refused.
+- C8 A summary covers the first items of a past, and is gone with any of them: at the moment that
+  one of them, or a turn or conversation that led to it, is deleted or expires. Of two summaries of a
+  past the one of more items stays.
 
-Not here: what of the past is shown to the model (`window.py`), whether a call is settled
+Not here: what of the past is shown to the model (`window.py`), how a summary is made, whether a call is settled
 (`forebay.ledger`), when turns are begun and shown (`forebay.pipeline`).
 """
 
@@ -95,7 +98,8 @@ class Turns(ABC):
     async def past(
         self, organisation_id: str, *, conversation_id: str | None, previous_id: str | None
     ) -> Past:
-        """All that was said in a conversation, or up to and with a shown turn. Raises KeyError."""
+        """All that was said in a conversation, or up to and with a shown turn, and the summary of its
+        oldest part. Raises KeyError."""
 
     @abstractmethod
     async def begin(self, turn: Turn, *, revision: int = 0) -> None:
@@ -163,3 +167,23 @@ class TurnLogs(ABC):
     @abstractmethod
     async def read(self, turn_id: str) -> list[bytes]:
         """All parts in order, also of a turn that has ended; none if it is gone."""
+
+
+class Summaries(ABC):
+    """What the oldest part of dialogues comes to; `Turns.past` answers it. The same store, and as safe."""
+
+    @abstractmethod
+    async def store(
+        self,
+        organisation_id: str,
+        text: str,
+        covered: Sequence[str],
+        *,
+        conversation_id: str | None,
+        previous_id: str | None,
+    ) -> None:
+        """Keep what the first items of a past come to: those of these ids, one at least.
+
+        It replaces what was kept of fewer of them; no-op if more are summarised already. Raises
+        KeyError if that past is gone or does not begin with them any more (C8), ConversationFull (C6).
+        """

@@ -11,16 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from forebay.conversation.contract import Conversations, TurnLogs, Turns
-from forebay.conversation.memory_state import Room, State, Step
+from forebay.conversation.contract import Conversations, Summaries, TurnLogs, Turns
+from forebay.conversation.memory_state import Room, State, Step, newest_summary
 from forebay.conversation.rules import (
     CALL_SECONDS,
     Size,
     conversation_bytes,
     exists_already,
     items_bytes,
+    require_covered,
     require_revision,
     require_room,
+    summary_bytes,
     turn_bytes,
 )
 from forebay.conversation.settings import ConversationSettings
@@ -33,6 +35,7 @@ from forebay.core.dialogue import (
     Past,
     Pending,
     Said,
+    Summary,
     Turn,
     TurnState,
 )
@@ -40,12 +43,13 @@ from forebay.core.errors import StaleAttempt
 
 
 class MemoryConversations(Conversations):
-    """One per process; `turns` and `logs` are the other contracts on the same dialogues."""
+    """One per process; `turns`, `logs` and `summaries` are the other contracts on the same dialogues."""
 
     def __init__(self, settings: ConversationSettings, clock: Clock) -> None:
         self._state = State(settings, clock)
         self.turns = MemoryTurns(self._state)
         self.logs = MemoryTurnLogs(self._state)
+        self.summaries = MemorySummaries(self._state)
 
     async def create(self, conversation: Conversation, items: Sequence[Item]) -> None:
         state = self._state
@@ -130,11 +134,12 @@ class MemoryTurns(Turns):
         self, organisation_id: str, *, conversation_id: str | None, previous_id: str | None
     ) -> Past:
         self._state.refresh()
-        if conversation_id is not None:
-            room = self._state.room(organisation_id, conversation_id)
-            locked = self._state.locked(conversation_id)
-            return Past(tuple(room.items), room.conversation.revision, locked)
-        return Past() if previous_id is None else self._state.past(organisation_id, previous_id)
+        places = self._state.places(organisation_id, conversation_id, previous_id)
+        past = Past(tuple(place.item for place in places), summary=newest_summary(places))
+        if conversation_id is None:
+            return past
+        revision = self._state.rooms[conversation_id].conversation.revision
+        return replace(past, revision=revision, locked=self._state.locked(conversation_id))
 
     async def begin(self, turn: Turn, *, revision: int = 0) -> None:
         state = self._state
@@ -148,8 +153,8 @@ class MemoryTurns(Turns):
             require_revision(room.conversation.revision, revision)
             past = room.size
         elif turn.previous_id is not None:
-            items = state.past(turn.organisation_id, turn.previous_id).items
-            past = Size(len(items), items_bytes(items))
+            places = state.places(turn.organisation_id, None, turn.previous_id)
+            past = Size(len(places), items_bytes(place.item for place in places))
         size = items_bytes(turn.input)
         require_room(state.settings, Size(past.items + len(turn.input) + 1, past.bytes + size))
         state.require_bytes(turn.organisation_id, turn_bytes(turn) + size)
@@ -247,6 +252,37 @@ class MemoryTurnLogs(TurnLogs):
         self._state.refresh()
         step = self._state.steps.get(turn_id)
         return [] if step is None else list(step.log)
+
+
+class MemorySummaries(Summaries):
+    """Made by `MemoryConversations`."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    async def store(
+        self,
+        organisation_id: str,
+        text: str,
+        covered: Sequence[str],
+        *,
+        conversation_id: str | None,
+        previous_id: str | None,
+    ) -> None:
+        self._state.refresh()
+        places = self._state.places(organisation_id, conversation_id, previous_id)
+        first = places[: len(covered)]
+        require_covered([place.item.id for place in first], covered)
+        known = newest_summary(places)
+        if known is not None and known.items > len(covered):
+            return
+        older = [place for place in first if place.number in place.summaries]
+        freed = sum(summary_bytes(each.summaries[each.number].text) for each in older)
+        self._state.require_bytes(organisation_id, summary_bytes(text) - freed)
+        for place in older:
+            del place.summaries[place.number]
+        last = first[-1]
+        last.summaries[last.number] = Summary(text, len(covered))
 
 
 def _touched(conversation: Conversation, now: float, least: int = 0) -> Conversation:

@@ -7,7 +7,9 @@ Not here: the verbs (`memory`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from forebay.conversation.rules import (
     Size,
@@ -15,11 +17,12 @@ from forebay.conversation.rules import (
     emptied,
     items_bytes,
     require_organisation_room,
+    summary_bytes,
     turn_bytes,
 )
 from forebay.conversation.settings import ConversationSettings
 from forebay.core.clock import Clock
-from forebay.core.dialogue import Conversation, Item, Past, Turn, TurnState
+from forebay.core.dialogue import Conversation, Item, Summary, Turn, TurnState
 from forebay.core.errors import ConversationLocked
 
 
@@ -31,24 +34,39 @@ class Entry:
     turn_id: str | None = None
 
 
+Kept = dict[int, Summary]
+"""Summaries by the number of the last item that they cover."""
+
+
+class Place(NamedTuple):
+    """An item of a past, and where a summary up to and with it is kept."""
+
+    item: Item
+    summaries: Kept
+    number: int
+
+
 @dataclass(slots=True)
 class Room:
     """A conversation with its items, by number: numbers grow and are not used again."""
 
     conversation: Conversation
     entries: dict[int, Entry] = field(default_factory=dict)
-
-    @property
-    def items(self) -> list[Item]:
-        return [entry.item for entry in self.entries.values()]
+    summaries: Kept = field(default_factory=dict)
 
     @property
     def size(self) -> Size:
-        return Size(len(self.entries), items_bytes(self.items))
+        return Size(len(self.entries), items_bytes(each.item for each in self.entries.values()))
 
     @property
     def stored_bytes(self) -> int:
-        return conversation_bytes(self.conversation.metadata) + self.size.bytes
+        own = conversation_bytes(self.conversation.metadata)
+        return own + self.size.bytes + _summed(self.summaries)
+
+    def places(self, last: float = float("inf")) -> list[Place]:
+        """Of its items up to and with this number."""
+        known = self.entries.items()
+        return [Place(each.item, self.summaries, at) for at, each in known if at <= last]
 
 
 @dataclass(slots=True)
@@ -59,6 +77,7 @@ class Step:
     after_id: str | None
     last: int = 0
     log: list[bytes] = field(default_factory=list)
+    summaries: Kept = field(default_factory=dict)
 
     @property
     def items(self) -> list[Item]:
@@ -72,8 +91,11 @@ class Step:
 
     @property
     def stored_bytes(self) -> int:
-        own = turn_bytes(self.turn) + sum(map(len, self.log))
+        own = turn_bytes(self.turn) + sum(map(len, self.log)) + _summed(self.summaries)
         return own + (0 if self.moved else items_bytes(self.items))
+
+    def places(self) -> list[Place]:
+        return [Place(each, self.summaries, number) for number, each in enumerate(self.items)]
 
 
 @dataclass(slots=True)
@@ -127,18 +149,23 @@ class State:
             raise KeyError(id)
         return step
 
-    def past(self, organisation_id: str, previous_id: str) -> Past:
+    def places(
+        self, organisation_id: str, conversation_id: str | None, previous_id: str | None
+    ) -> list[Place]:
+        """Of all items of a past. Raises KeyError."""
+        if conversation_id is not None:
+            return self.room(organisation_id, conversation_id).places()
+        return [] if previous_id is None else self._chain(organisation_id, previous_id)
+
+    def _chain(self, organisation_id: str, previous_id: str) -> list[Place]:
         """All up to and with this turn; of a conversation that a chain begins in, what it had then."""
         step: Step | None = self.shown(organisation_id, previous_id)
-        items: list[Item] = []
+        places: list[Place] = []
         while step is not None:
-            if step.turn.conversation_id is None:
-                items[:0] = step.items
-            else:
-                entries = self.rooms[step.turn.conversation_id].entries
-                items[:0] = [each.item for at, each in entries.items() if at <= step.last]
+            room_id = step.turn.conversation_id
+            places[:0] = step.places() if room_id is None else self.rooms[room_id].places(step.last)
             step = None if step.after_id is None else self.steps[step.after_id]
-        return Past(tuple(items))
+        return places
 
     def require_bytes(self, organisation_id: str, added: int) -> None:
         """Raises ConversationFull if so much more is too much for this organisation (C6)."""
@@ -163,6 +190,11 @@ class State:
     def remove(self, room: Room, at: int) -> None:
         """One item, also from the turn that brought it."""
         entry = room.entries.pop(at)
+        for number in [each for each in room.summaries if each >= at]:
+            del room.summaries[number]
+        for id, brought in self.steps.items():
+            if brought.turn.conversation_id == room.conversation.id and brought.last >= at:
+                self._forget_summaries_after(id)
         step = None if entry.turn_id is None else self.steps[entry.turn_id]
         if step is None:
             return
@@ -181,6 +213,7 @@ class State:
 
     def forget_step(self, id: str) -> None:
         """Its items of a conversation stay; what came after it now goes on from what it went on from."""
+        self._forget_summaries_after(id)
         gone = self.steps.pop(id)
         for step in self.steps.values():
             if step.after_id == id:
@@ -189,3 +222,24 @@ class State:
         for entry in room.entries.values() if room else ():
             if entry.turn_id == id:
                 entry.turn_id = None
+
+    def _forget_summaries_after(self, id: str) -> None:
+        """Of this turn, and of all that goes on from it: they cover what it said (C8)."""
+        self.steps[id].summaries.clear()
+        for later, step in self.steps.items():
+            if step.after_id == id:
+                self._forget_summaries_after(later)
+
+
+def newest_summary(places: Sequence[Place]) -> Summary | None:
+    """The one that covers the most of this past."""
+    for count, place in reversed(list(enumerate(places, start=1))):
+        found = place.summaries.get(place.number)
+        if found is not None:
+            assert found.items == count, "C8: it covers something that is gone"
+            return found
+    return None
+
+
+def _summed(summaries: Kept) -> int:
+    return sum(summary_bytes(each.text) for each in summaries.values())

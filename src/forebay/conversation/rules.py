@@ -1,7 +1,8 @@
 """What stored dialogues count, what is too much (C6), and how it is told. Pure; both stores use it.
 
 An organisation's bytes are: of every conversation, of every item (once, however many ways lead to
-it), and of every turn what its record, its job and its log take. A chain of turns is bounded as a conversation is.
+it), of every turn what its record, its job and its log take, and of every summary. A chain of turns is
+bounded as a conversation is.
 
 The answer to a turn is not refused, it has been paid for, and neither is its log; so its item is
 counted beforehand, and bytes may exceed their bounds by the answers of the calls that run.
@@ -11,7 +12,7 @@ Not here: the sums (`memory_state`, `sql_rows`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -45,6 +46,11 @@ def conversation_bytes(metadata: Mapping[str, str]) -> int:
 def turn_bytes(turn: Turn) -> int:
     """What a turn without its items and its log counts."""
     return ROW_BYTES + len(turn.record) + len(turn.job)
+
+
+def summary_bytes(text: str) -> int:
+    """What a summary counts."""
+    return ROW_BYTES + len(text.encode())
 
 
 def emptied(item: Item) -> Item:
@@ -82,6 +88,12 @@ def require_revision(present: int, expected: int) -> None:
         raise ConversationLocked(
             "This conversation was changed while the call was prepared; send the call again."
         )
+
+
+def require_covered(first: Sequence[str], covered: Sequence[str]) -> None:
+    """Raises KeyError if a past does not begin with the items that a summary covers (C8)."""
+    if list(first) != list(covered):
+        raise KeyError(covered[-1])
 
 
 def exists_already(id: str) -> ValueError:

@@ -27,9 +27,11 @@ from forebay.conversation.sql_rows import (
     conversation_row,
     count,
     forget_conversations,
+    forget_summaries_from,
     reserve,
     unlocked_row,
 )
+from forebay.conversation.sql_summaries import SqlSummaries
 from forebay.conversation.sql_tables import (
     CONVERSATIONS,
     ITEMS,
@@ -46,8 +48,8 @@ T = TypeVar("T")
 
 
 class SqlConversations(Conversations):
-    """One per process; `turns` and `logs` are the other contracts on the same tables. Called from the
-    event loop; functions named `_in_…` run in `Runner`."""
+    """One per process; `turns`, `logs` and `summaries` are the other contracts on the same tables. Called
+    from the event loop; functions named `_in_…` run in `Runner`."""
 
     def __init__(self, runner: Runner, settings: ConversationSettings, clock: Clock) -> None:
         self._runner = runner
@@ -55,6 +57,7 @@ class SqlConversations(Conversations):
         self._clock = clock
         self.turns = SqlTurns(runner, settings, clock)
         self.logs = SqlTurnLogs(runner, clock)
+        self.summaries = SqlSummaries(runner, settings, clock)
 
     async def create(self, conversation: Conversation, items: Sequence[Item]) -> None:
         now = self._clock.now()
@@ -206,6 +209,7 @@ def _in_remove_item(
     """The answer of a turn stays with it, without its text."""
     row = unlocked_row(organisation_id, id, now, connection)
     item = _in_item_row(id, item_id, connection)
+    forget_summaries_from(id, item.sequence, connection)
     this = ITEMS.c.sequence == item.sequence
     if item.answer and item.turn_id is not None:
         emptied = sa.update(ITEMS).where(this).values(parts=[], size_bytes=0)

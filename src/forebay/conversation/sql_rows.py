@@ -22,6 +22,7 @@ from forebay.conversation.sql_tables import (
     EVERY_CONVERSATION,
     ITEMS,
     ORGANISATIONS,
+    SUMMARIES,
     TURN_LOGS,
     TURNS,
 )
@@ -98,6 +99,9 @@ def forget_conversations(ids: Sequence[str], connection: sa.Connection) -> None:
     theirs = TURNS.c.conversation_id.in_(ids)
     turns = sa.select(TURNS.c.id).where(theirs)
     freed = _freed(CONVERSATIONS, chosen, connection) + _freed(TURNS, theirs, connection)
+    items = sa.select(ITEMS.c.sequence).where(ITEMS.c.conversation_id.in_(ids))
+    forget_summaries(items, connection)
+    forget_summaries(_later_items(turns), connection)
     connection.execute(sa.update(TURNS).where(TURNS.c.after_id.in_(turns)).values(after_id=None))
     connection.execute(sa.delete(ITEMS).where(ITEMS.c.conversation_id.in_(ids)))
     connection.execute(sa.delete(ITEMS).where(ITEMS.c.turn_id.in_(turns)))
@@ -112,6 +116,7 @@ def forget_turns(ids: Sequence[str], connection: sa.Connection) -> None:
     on from what that one went on from."""
     chosen = TURNS.c.id.in_(ids)
     freed = _freed(TURNS, chosen, connection)
+    forget_summaries(_later_items(sa.select(TURNS.c.id).where(chosen)), connection)
     gone, before = sa.bindparam("gone", type_=sa.Text), TURNS.alias("before")
     relinked = sa.select(before.c.after_id).where(before.c.id == gone).scalar_subquery()
     connection.execute(
@@ -124,6 +129,32 @@ def forget_turns(ids: Sequence[str], connection: sa.Connection) -> None:
     connection.execute(sa.delete(TURN_LOGS).where(TURN_LOGS.c.turn_id.in_(ids)))
     connection.execute(sa.delete(TURNS).where(chosen))
     _take_off(freed, connection)
+
+
+def forget_summaries_from(id: str, sequence: int, connection: sa.Connection) -> None:
+    """Those that cover this item of a conversation: its own, and those of chains that begin in it."""
+    theirs, behind = ITEMS.c.conversation_id == id, ITEMS.c.sequence >= sequence
+    forget_summaries(sa.select(ITEMS.c.sequence).where(theirs, behind), connection)
+    turns = sa.select(TURNS.c.id).join(ITEMS, ITEMS.c.turn_id == TURNS.c.id)
+    begun = turns.where(TURNS.c.conversation_id == id, behind)
+    forget_summaries(_later_items(begun), connection)
+
+
+def forget_summaries(items: sa.Select[Any] | Sequence[int], connection: sa.Connection) -> None:
+    """Those that end with one of these items: sequences, or a query of them."""
+    chosen = SUMMARIES.c.item_sequence.in_(items)
+    freed = _freed(SUMMARIES, chosen, connection)
+    if freed:
+        connection.execute(sa.delete(SUMMARIES).where(chosen))
+        _take_off(freed, connection)
+
+
+def _later_items(turns: sa.Select[Any]) -> sa.Select[Any]:
+    """The items of these turns and of all that goes on from them, but for a conversation's."""
+    later = sa.select(TURNS.c.id).where(TURNS.c.id.in_(turns)).cte("later", recursive=True)
+    later = later.union(sa.select(TURNS.c.id).where(TURNS.c.after_id == later.c.id))
+    of_turns = ITEMS.c.turn_id.in_(sa.select(later.c.id))
+    return sa.select(ITEMS.c.sequence).where(of_turns, ITEMS.c.conversation_id.is_(None))
 
 
 def forget_expired(
@@ -153,7 +184,8 @@ def _freed(
     table: sa.Table, chosen: sa.ColumnElement[bool], connection: sa.Connection
 ) -> Counter[str]:
     """What these rows count, by organisation."""
-    total = sa.func.sum(table.c.own_bytes + table.c.item_bytes)
+    counted = table.c.size_bytes if table is SUMMARIES else table.c.own_bytes + table.c.item_bytes
+    total = sa.func.sum(counted)
     each = sa.select(table.c.organisation_id, total.label("total")).where(chosen)
     rows = connection.execute(each.group_by(table.c.organisation_id))
     return Counter({row.organisation_id: int(row.total) for row in rows})

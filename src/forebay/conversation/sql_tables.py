@@ -9,14 +9,14 @@ Not here: the schema's steps (`forebay.migrations.versions`; a test compares the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
 
 from forebay.core.delta import FinishReason
-from forebay.core.dialogue import Conversation, Item, Said, Turn, TurnState
+from forebay.core.dialogue import Conversation, Item, Said, Summary, Turn, TurnState
 from forebay.core.usage import Usage
 
 METADATA = sa.MetaData()
@@ -99,6 +99,18 @@ ITEMS = sa.Table(
     # One index for both: in order, and by id within a conversation.
     sa.Index("items_of_conversation", "conversation_id", "sequence", "id"),
 )
+# What the items of a past up to and with one of them come to, `item_count` of them.
+SUMMARIES = sa.Table(
+    "summaries",
+    METADATA,
+    sa.Column(
+        "item_sequence", _SEQUENCE, sa.ForeignKey("dialogue_items.sequence"), primary_key=True
+    ),
+    sa.Column("organisation_id", sa.Text, nullable=False),
+    sa.Column("item_count", sa.Integer, nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Column("size_bytes", sa.BigInteger, nullable=False),
+)
 # As the index has it: with parameters in their place the index would not be used.
 _PENDING_STATES: tuple[sa.ColumnElement[str], ...] = (
     sa.literal_column("'open'"),
@@ -117,6 +129,11 @@ EVERY_TURN = sa.select(
 ).select_from(TURNS.outerjoin(CONVERSATIONS, CONVERSATIONS.c.id == TURNS.c.conversation_id))
 
 
+# What a row of ITEMS, joined with them, may have beside it.
+SUMMARY_COLUMNS = (SUMMARIES.c.text.label("summary"), SUMMARIES.c.item_count.label("summarised"))
+IS_SUMMARISED = SUMMARIES.c.item_sequence == ITEMS.c.sequence
+
+
 def conversation_of(row: sa.Row[Any]) -> Conversation:
     """A row of EVERY_CONVERSATION."""
     return Conversation(
@@ -133,6 +150,15 @@ def conversation_of(row: sa.Row[Any]) -> Conversation:
 def item_of(row: sa.Row[Any]) -> Item:
     """A row of ITEMS."""
     return Item(row.id, row.role, tuple(row.parts), row.complete)
+
+
+def summary_of(past: Sequence[sa.Row[Any]]) -> Summary | None:
+    """The one that covers the most of a past, of its rows with SUMMARY_COLUMNS; one that covers what
+    has expired is none (C2)."""
+    for count, row in reversed(list(enumerate(past, start=1))):
+        if row.summarised == count:
+            return Summary(row.summary, count)
+    return None
 
 
 def turn_of(row: sa.Row[Any], items: Iterable[sa.Row[Any]]) -> Turn:

@@ -38,15 +38,19 @@ from forebay.conversation.sql_tables import (
     CONVERSATIONS,
     EVERY_TURN,
     IS_PENDING,
+    IS_SUMMARISED,
     ITEMS,
+    SUMMARIES,
+    SUMMARY_COLUMNS,
     TURNS,
     item_of,
     item_values,
+    summary_of,
     turn_of,
     turn_values,
 )
 from forebay.core.clock import Clock
-from forebay.core.dialogue import Ending, Item, Past, Pending, Said, Turn, TurnState
+from forebay.core.dialogue import Ending, Past, Pending, Said, Turn, TurnState
 
 T = TypeVar("T")
 
@@ -280,23 +284,48 @@ def lives(row: sa.Row[Any], now: float) -> bool:
 def _in_said(organisation_id: str, id: str, now: float, connection: sa.Connection) -> Past:
     row = conversation_row(organisation_id, id, now, connection)
     locked = row.open_id is not None and row.open_expires_at > now
-    return Past(tuple(_in_items_of(id, None, connection)), row.revision, locked)
+    rows = _in_items_of(id, None, connection)
+    return Past(tuple(map(item_of, rows)), row.revision, locked, summary_of(rows))
 
 
 def _in_chained(
     organisation_id: str, previous_id: str, now: float, connection: sa.Connection
 ) -> Past:
+    rows = _in_chained_rows(organisation_id, previous_id, now, connection)
+    return Past(tuple(map(item_of, rows)), summary=summary_of(rows))
+
+
+def in_past_rows(
+    organisation_id: str,
+    conversation_id: str | None,
+    previous_id: str | None,
+    now: float,
+    connection: sa.Connection,
+) -> list[sa.Row[Any]]:
+    """The items of a past, oldest first, with SUMMARY_COLUMNS. Raises KeyError."""
+    if conversation_id is not None:
+        conversation_row(organisation_id, conversation_id, now, connection)
+        return _in_items_of(conversation_id, None, connection)
+    if previous_id is None:
+        return []
+    return _in_chained_rows(organisation_id, previous_id, now, connection)
+
+
+def _in_chained_rows(
+    organisation_id: str, previous_id: str, now: float, connection: sa.Connection
+) -> list[sa.Row[Any]]:
     _in_shown_row(organisation_id, previous_id, now, connection)
     chain = _chain(organisation_id, previous_id)
-    columns = (chain.c.conversation_id.label("begun_in"), ITEMS)
+    columns = (chain.c.conversation_id.label("begun_in"), ITEMS, *SUMMARY_COLUMNS)
     steps = sa.select(*columns).join(ITEMS, ITEMS.c.turn_id == chain.c.id)
+    steps = steps.outerjoin(SUMMARIES, IS_SUMMARISED)
     steps = _living(steps, chain, now).order_by(chain.c.depth.desc(), ITEMS.c.sequence)
     rows = connection.execute(steps).all()
-    items = [item_of(row) for row in rows if row.begun_in is None]
+    items = [row for row in rows if row.begun_in is None]
     begun = [row for row in rows if row.begun_in is not None]
     if begun:
         items[:0] = _in_items_of(begun[-1].begun_in, begun[-1].sequence, connection)
-    return Past(tuple(items))
+    return items
 
 
 def _in_chain_size(
@@ -332,9 +361,9 @@ def _living(steps: sa.Select[Any], chain: sa.CTE, now: float) -> sa.Select[Any]:
     return steps.outerjoin(CONVERSATIONS, begun_in).where(chain.c.expires_at > now, lives)
 
 
-def _in_items_of(id: str, last: int | None, connection: sa.Connection) -> list[Item]:
-    rows = connection.execute(_items_of(id, last).order_by(ITEMS.c.sequence))
-    return [item_of(row) for row in rows]
+def _in_items_of(id: str, last: int | None, connection: sa.Connection) -> list[sa.Row[Any]]:
+    chosen = _items_of(id, last).add_columns(*SUMMARY_COLUMNS).outerjoin(SUMMARIES, IS_SUMMARISED)
+    return list(connection.execute(chosen.order_by(ITEMS.c.sequence)))
 
 
 def _items_of(id: str, last: int | None) -> sa.Select[Any]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from forebay.core.dialogue import Item
 from forebay.core.job import Lane, Sampling
 from forebay.core.principal import Principal
+from forebay.core.usage import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,8 @@ class Call:
     It has `messages` (a chat), a `prompt` (text or token ids, to be completed as it is), or a
     `remembrance` (a chat whose earlier messages are here).
     `queue_deadline_seconds` is the longest that the client would have it wait in the queue. In the
-    `background`, nobody waits for it: its turn is its owner of record.
+    `background`, nobody waits for it: its turn is its owner of record. `text_organisation_id` is whose
+    text it has, if that is not who pays.
     """
 
     id: str
@@ -90,6 +92,13 @@ class Call:
     queue_deadline_seconds: float | None = None
     body_bytes: int = 0  # of its request
     background: bool = False
+    kind: Kind = Kind.CALL
+    text_organisation_id: str = ""
+
+    @property
+    def text_scope(self) -> str:
+        """Whose remembered texts may save it work."""
+        return self.text_organisation_id or self.principal.scopes.organisation_id
 
     @property
     def asks_with(self) -> str:

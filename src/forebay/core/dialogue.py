@@ -116,6 +116,14 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
+class Summary:
+    """What the oldest items of a past come to: of the first `items` of them."""
+
+    text: str
+    items: int
+
+
+@dataclass(frozen=True, slots=True)
 class Past:
     """What was said before: items in order, oldest first. `revision` is the conversation's; `locked`:
     it has a pending turn, so that none can be begun now."""
@@ -123,15 +131,18 @@ class Past:
     items: tuple[Item, ...] = ()
     revision: int = 0
     locked: bool = False
+    summary: Summary | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What of the past a call was given: whole turns, the rest was dropped. `conversation_id`: the
-    conversation that it goes on, `renewed` if the one asked for was gone."""
+    """What of the past a call was given: whole turns, and what stands for others; the rest was
+    dropped. `conversation_id`: the conversation that it goes on, `renewed` if the one asked for was
+    gone."""
 
     kept: int = 0
     dropped: int = 0
+    summarised: int = 0
     conversation_id: str | None = None
     renewed: bool = False
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from forebay.core.job import Lane
 from forebay.core.money import Price
 from forebay.core.principal import Scopes
-from forebay.core.usage import Outcome, Timings, Usage
+from forebay.core.usage import Kind, Outcome, Timings, Usage
 
 
 class Period(StrEnum):
@@ -88,6 +88,7 @@ class HoldRequest:
     owner: str
     created_at: float
     claim: Claim | None = None
+    kind: Kind = Kind.CALL
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,10 @@ class Scopes(NamedTuple):
     key_id: str
 
 
+# Who pays for what serves all: accounts without a cap, outside of all organisations.
+OPERATOR = Scopes("operator", "operator/summaries", "operator/summaries/key")
+
+
 @dataclass(frozen=True, slots=True)
 class RateLimits:
     """What one scope may use in a stretch of time (A2). None: no limit of its own."""

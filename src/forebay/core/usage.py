@@ -19,6 +19,13 @@ class Outcome(StrEnum):
     EVICTED = "evicted"  # queued but never run
 
 
+class Kind(StrEnum):
+    """What a call was for."""
+
+    CALL = "call"  # a client's
+    SUMMARY = "summary"  # of the old turns of a dialogue
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Billable tokens. `counted` says from what the output was counted: ids or text."""
@@ -61,6 +68,7 @@ class UsageRow:
     resolved_at: float
     previous_hash: str
     hash: str
+    kind: Kind = Kind.CALL
 
 
 @dataclass(frozen=True, slots=True)

@@ -449,7 +449,8 @@ def _reasons(event: Finished) -> list[str]:
 
 def _window(window: Window) -> Headers:
     """What of the past the call was given, and which conversation it goes on with."""
-    shown = b"kept=%d,summarised=0,dropped=%d" % (window.kept, window.dropped)
+    counts = (window.kept, window.summarised, window.dropped)
+    shown = b"kept=%d,summarised=%d,dropped=%d" % counts
     headers = [(b"x-forebay-window", shown)]
     if window.conversation_id is not None:
         headers.append((b"x-forebay-conversation", window.conversation_id.encode()))

@@ -1,6 +1,7 @@
 """A resolution outside the ledger: an object of plain values that carries its own link of the chain.
 
     {"format": "forebay-resolution-1", "sequence": 1, …, "previous_hash": "…", "hash": "…"}
+    {"format": "forebay-resolution-2", "sequence": 2, …, "kind": "summary", "previous_hash": "…", "hash": "…"}
 
 The values before the two hashes, in their order and as a JSON array without white space, are the
 bytes that are hashed (`audit`): whoever has the lines of an archive can verify it without us. Times
@@ -17,7 +18,7 @@ from typing import Any
 import msgspec
 
 from forebay.core.usage import UsageRow
-from forebay.ledger.audit import START, Link, canonical, missing
+from forebay.ledger.audit import FORMAT, KIND_FORMAT, START, Link, canonical, missing
 
 FIELDS = (
     "format",
@@ -44,14 +45,15 @@ FIELDS = (
     "created_us",
     "resolved_us",
 )
-_NAMES = (*FIELDS, "previous_hash", "hash")
+_FORMATS = {FORMAT: FIELDS, KIND_FORMAT: (*FIELDS, "kind")}
+_HASHES = ("previous_hash", "hash")
 
 
 def archived(row: UsageRow) -> dict[str, Any]:
     """The row as it is archived and exported."""
     values = msgspec.json.decode(canonical(row))
     hashes = {"previous_hash": row.previous_hash, "hash": row.hash}
-    return {**dict(zip(FIELDS, values, strict=True)), **hashes}
+    return {**dict(zip(_FORMATS[values[0]], values, strict=True)), **hashes}
 
 
 def follow(line: bytes, before: Link | None) -> Link:
@@ -77,7 +79,8 @@ def _decoded(line: bytes) -> dict[str, Any]:
         entry = msgspec.json.decode(line, type=dict[str, Any])
     except msgspec.DecodeError as error:
         raise ValueError(f"it is no line of an archive: {error}") from None
-    if tuple(entry) != _NAMES or type(entry["sequence"]) is not int:
+    names = (*_FORMATS.get(str(entry.get("format")), ()), *_HASHES)
+    if tuple(entry) != names or type(entry["sequence"]) is not int:
         raise ValueError("it has other fields than a row of an archive")
     return entry
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from forebay.core.records import Break
-from forebay.core.usage import UsageRow
+from forebay.core.usage import Kind, UsageRow
 
 GENESIS = "0" * 64
 
@@ -33,7 +33,9 @@ class Link(NamedTuple):
 
 
 START = Link(0, GENESIS)
-FORMAT = "forebay-resolution-1"  # changes when fields are added, so that old rows keep verifying
+# Another one where fields are added, so that old rows keep verifying.
+FORMAT = "forebay-resolution-1"
+KIND_FORMAT = "forebay-resolution-2"  # of whatever is no client's call: its kind comes last
 
 _encode = msgspec.json.Encoder().encode
 
@@ -41,9 +43,10 @@ _encode = msgspec.json.Encoder().encode
 def canonical(row: UsageRow) -> bytes:
     """The bytes that are hashed: every field but the two hashes."""
     usage, timings = row.usage, row.timings
+    kind = () if row.kind is Kind.CALL else (row.kind,)
     return _encode(
         (
-            FORMAT,
+            KIND_FORMAT if kind else FORMAT,
             row.sequence,
             row.call_id,
             row.organisation_id,
@@ -66,6 +69,7 @@ def canonical(row: UsageRow) -> bytes:
             row.amount_nanos,
             round(row.created_at * 1_000_000),
             round(row.resolved_at * 1_000_000),
+            *kind,
         )
     )
 

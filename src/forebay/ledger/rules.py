@@ -26,7 +26,7 @@ from forebay.core.hold import Account, Bill, Claim, Hold, HoldRequest, Period, R
 from forebay.core.job import Lane
 from forebay.core.money import MAX_NANOS, Price, format_usd
 from forebay.core.principal import Scopes
-from forebay.core.usage import Outcome, Usage, UsageRow
+from forebay.core.usage import Kind, Outcome, Usage, UsageRow
 from forebay.ledger.audit import seal
 from forebay.ledger.contract import StartsAfresh
 from forebay.ledger.pricing import affordable_ceiling, amount_nanos, hold_nanos
@@ -88,6 +88,7 @@ class Held:
     amount_nanos: int
     created_at: float
     claim_key: str | None = None
+    kind: Kind = Kind.CALL
 
     def answer(self) -> Hold:
         """What the caller of `hold` gets, the first time and every time."""
@@ -230,6 +231,7 @@ def grant(request: HoldRequest, price: Price, standings: Sequence[Standing]) -> 
         amount_nanos=amount,
         created_at=request.created_at,
         claim_key=request.claim.key if request.claim else None,
+        kind=request.kind,
     )
 
 
@@ -401,6 +403,7 @@ def resolution(held: Held, bill: Bill, charged: Charge, place: Place) -> UsageRo
             resolved_at=place.at,
             previous_hash=place.previous_hash,
             hash="",
+            kind=held.kind,
         )
     )
 

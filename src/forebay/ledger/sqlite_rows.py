@@ -15,7 +15,7 @@ from forebay.core.job import Lane
 from forebay.core.money import Price, PriceTerms
 from forebay.core.principal import Scopes
 from forebay.core.records import EngineWindow
-from forebay.core.usage import Outcome, Timings, Usage, UsageRow
+from forebay.core.usage import Kind, Outcome, Timings, Usage, UsageRow
 from forebay.ledger.rules import Held, Standing
 
 Columns = tuple[Any, ...]
@@ -69,6 +69,7 @@ def held_columns(held: Held) -> Columns:
         held.amount_nanos,
         held.created_at,
         held.claim_key,
+        held.kind,
     )
 
 
@@ -89,6 +90,7 @@ def held_of(columns: Columns, price: Price) -> Held:
         amount_nanos=columns[16],
         created_at=columns[17],
         claim_key=columns[18],
+        kind=Kind(columns[19]),
     )
 
 
@@ -127,6 +129,7 @@ def row_columns(row: UsageRow) -> Columns:
         row.resolved_at,
         bytes.fromhex(row.previous_hash),
         bytes.fromhex(row.hash),
+        row.kind,
     )
 
 
@@ -151,6 +154,7 @@ def row_of(columns: Columns) -> UsageRow:
         resolved_at=columns[21],
         previous_hash=columns[22].hex(),
         hash=columns[23].hex(),
+        kind=Kind(columns[24]),
     )
 
 

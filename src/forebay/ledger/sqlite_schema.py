@@ -34,7 +34,7 @@ Not here: the statements (`sqlite_sql`).
 from __future__ import annotations
 
 APPLICATION_ID = 0x466F7262  # "Forb", in the file's header
-SCHEMA_VERSION = 3  # in user_version; 1 was never released
+SCHEMA_VERSION = 4  # in user_version; 1 was never released
 
 _MONEY = """
 CREATE TABLE account (
@@ -245,7 +245,13 @@ CREATE TRIGGER resolution_ends_its_hold AFTER INSERT ON resolution BEGIN
 END;
 """
 
-SCHEMA = _MONEY + _BOOKS
+# What came with version 4. Whatever is older was a client's call.
+_KINDS = """
+ALTER TABLE hold ADD COLUMN kind TEXT NOT NULL DEFAULT 'call';
+ALTER TABLE resolution ADD COLUMN kind TEXT NOT NULL DEFAULT 'call';
+"""
+
+SCHEMA = _MONEY + _BOOKS + _KINDS
 
 OLDEST_VERSION = 2
 
@@ -257,6 +263,7 @@ DROP INDEX resolution_organisation;
 {_BOOKS}
 UPDATE head SET (sequence, hash) = (SELECT sequence, hash FROM resolution ORDER BY sequence DESC LIMIT 1)
  WHERE EXISTS (SELECT 1 FROM resolution);
-"""  # noqa: S608 - constants
+""",  # noqa: S608 - constants
+    3: _KINDS,
 }
 """From a version to the one after it."""

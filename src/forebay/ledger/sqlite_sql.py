@@ -117,11 +117,11 @@ SELECT EXISTS (SELECT 1 FROM hold WHERE id = ?1), EXISTS (SELECT 1 FROM resoluti
 HOLD_COLUMNS = """
 id, organisation_id, project_id, key_id, organisation_period, project_period, key_period,
 model, lane, price_version, input_tokens, ceiling_tokens, choices, streamed, owner, attempt,
-amount_nanos, created_at, claim_key
+amount_nanos, created_at, claim_key, kind
 """
 
 ADD_HOLD = f"""
-INSERT INTO hold ({HOLD_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO hold ({HOLD_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """  # noqa: S608 - a constant
 
 HOLD = f"SELECT {HOLD_COLUMNS} FROM hold WHERE id = ?"  # noqa: S608 - a constant
@@ -178,12 +178,12 @@ ROW_COLUMNS = """
 sequence, call_id, organisation_id, project_id, key_id, model, lane, outcome, reason, attempt,
 input_tokens, cached_input_tokens, output_tokens, finish_reasons, counted,
 queue_ms, ttft_ms, duration_ms, price_version, amount_nanos, created_at, resolved_at,
-previous_hash, hash
+previous_hash, hash, kind
 """
 
 ADD_ROW = f"""
 INSERT INTO resolution ({ROW_COLUMNS}, organisation_period, project_period, key_period, hold_nanos)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """  # noqa: S608 - a constant
 
 ROW = f"SELECT {ROW_COLUMNS} FROM resolution WHERE call_id = ?"  # noqa: S608 - a constant

@@ -41,6 +41,8 @@ EVENTS = {
     "alert_sums_incomplete": "Rows were archived before alerts had counted them; it says what to do.",
     "alerting_failed": "A store failed while alerts were looked at; it is tried again in a second.",
     "turn_not_told": "A turn could not be shown or dropped when its call ended; it is tried again.",
+    "summary_made": "What was said first in a dialogue was summarised: so many of its items.",
+    "summary_failed": "A summary was not made; it is tried again when a later turn has ended.",
     "task_failed": "A background task ended with an error.",
     "unhandled_error": "A request ended with an unexpected error (500).",
     "server_ready": "Both listeners accept connections.",

@@ -68,6 +68,12 @@ class Metrics:
             "swept_holds", "Holds resolved because their process died."
         )
 
+        self.summaries = self._counter(
+            "summaries",
+            "Summaries of old turns of dialogues; result is made or failed.",
+            "result",
+        )
+
     def _of_engines(self) -> None:
         self.preemptions = self._counter(
             "preemptions", "Running jobs sent back to the queue for a higher lane.", "model"

@@ -13,7 +13,7 @@ from typing import Any
 from forebay.core.errors import InvalidRequest
 from forebay.core.hold import Balance, Period, UsageQuery
 from forebay.core.money import format_usd
-from forebay.core.principal import Principal
+from forebay.core.principal import OPERATOR, Principal
 from forebay.core.usage import UsageRow, UsageSlice, UsageTotal
 from forebay.pipeline.desk import Section
 from forebay.tenancy import Change, ChangeQuery, KeyInfo
@@ -21,6 +21,7 @@ from forebay.tenancy import Change, ChangeQuery, KeyInfo
 GROUPS = ("key", "project", "organisation", "model", "day")
 DAY_SECONDS = 86_400
 OWN_DAYS = 7
+_OPERATORS_KEY = "(summaries)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +123,20 @@ class Reports(Section):
     async def _names(self, by: str) -> dict[str, str] | None:
         """What people call the groups, by id; None for groups that have no ids."""
         if by == "key":
-            return {info.id: info.name for info in await self._desk.tenancy.keys()}
+            keys = {info.id: info.name for info in await self._desk.tenancy.keys()}
+            return keys | {OPERATOR.key_id: _OPERATORS_KEY}
         if by not in ("project", "organisation"):
             return None
         projects = await self._desk.tenancy.projects()
+        operators = {
+            OPERATOR.organisation_id: "operator",
+            OPERATOR.project_id: "operator/summaries",
+        }
         if by == "project":
-            return {
+            return operators | {
                 info.scopes.project_id: f"{info.organisation}/{info.project}" for info in projects
             }
-        return {info.scopes.organisation_id: info.organisation for info in projects}
+        return operators | {info.scopes.organisation_id: info.organisation for info in projects}
 
     async def models(self) -> list[dict[str, Any]]:
         """The catalogue with prices."""
@@ -180,12 +186,14 @@ def _named_project(call: dict[str, Any], names: Mapping[str, str]) -> dict[str, 
 
 def _row(row: UsageRow, key: KeyInfo | None) -> dict[str, Any]:
     usage, timings = row.usage, row.timings
+    name = _OPERATORS_KEY if row.key_id == OPERATOR.key_id else ""
     return {
         "sequence": row.sequence,
         "call_id": row.call_id,
+        "kind": row.kind.value,
         "at": row.resolved_at,
         "key_id": row.key_id,
-        "key_name": "" if key is None else key.name,
+        "key_name": name if key is None else key.name,
         "key_redacted": "" if key is None else key.redacted,
         "project_id": row.project_id,
         "organisation_id": row.organisation_id,

@@ -25,7 +25,7 @@ class Fitting:
         self, call: Call, route: Route, recalled: Recalled | None
     ) -> tuple[Prompt, Window | None]:
         """The prompt, and what of the past it shows. Raises InvalidRequest, ContextLengthExceeded."""
-        scope = call.principal.scopes.organisation_id
+        scope = call.text_scope
         if recalled is not None:
             return await self._fitting(call, route, recalled)
         if call.messages:
@@ -35,12 +35,27 @@ class Fitting:
     async def _fitting(self, call: Call, route: Route, recalled: Recalled) -> tuple[Prompt, Window]:
         """The prompt with as much of the past as fits context − M₀ (C3), or with all of it if the
         client does not want it cut."""
-        limit, turns = limit_tokens(route, call), len(recalled.dialogue.turns)
         if not recalled.wish.cut:
+            recalled = recalled.whole()
+            turns = len(recalled.dialogue.turns)
             try:
                 return await self._showing(call, route, recalled, turns), recalled.window(turns)
             except ContextLengthExceeded:
                 raise too_long(call, route, "far more") from None
+        prompt, kept = await self._most(call, route, recalled)
+        if kept is None and recalled.dialogue.summary:  # it does not even fit beside what is new
+            recalled = recalled.whole()
+            prompt, kept = await self._most(call, route, recalled)
+        if prompt is None:
+            raise too_long(call, route, "far more")
+        return prompt, recalled.window(kept or 0)
+
+    async def _most(
+        self, call: Call, route: Route, recalled: Recalled
+    ) -> tuple[Prompt | None, int | None]:
+        """The prompt with the most turns that fit, and how many these are. If not even none do: the
+        prompt without any, and None; no prompt if that is too large to be counted."""
+        limit, turns = limit_tokens(route, call), len(recalled.dialogue.turns)
         within = recalled.within(limit * BODY_BYTES_PER_TOKEN)
         search = Search(turns, min(self._rooms.remember.settings.recent_turns, within))
         fitting: Prompt | None = None
@@ -48,17 +63,14 @@ class Fitting:
             try:
                 prompt = await self._showing(call, route, recalled, tried)
             except (ContextLengthExceeded, InvalidRequest):  # too large even to be counted
-                if tried == 0:
-                    raise too_long(call, route, "far more") from None
                 search.tell(tried, fits=False)
                 continue
             fits = len(prompt.ids) <= limit - route.ceiling_tokens
             search.tell(tried, fits)
             if fits or tried == 0:
                 fitting = prompt
-        assert fitting is not None, "no turn at all was tried at last"
-        return fitting, recalled.window(search.found or 0)
+        return fitting, search.found
 
     async def _showing(self, call: Call, route: Route, recalled: Recalled, turns: int) -> Prompt:
-        scope = call.principal.scopes.organisation_id
-        return await self._rooms.tokens.render(route.model, recalled.messages(turns), scope=scope)
+        said = recalled.messages(turns)
+        return await self._rooms.tokens.render(route.model, said, scope=call.text_scope)

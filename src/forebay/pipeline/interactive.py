@@ -48,6 +48,7 @@ from forebay.pipeline.kept import IdempotencySettings, KeptCalls
 from forebay.pipeline.kept_answer import encode_head, key_refusal
 from forebay.pipeline.live import LiveCall
 from forebay.pipeline.rooms import Rooms
+from forebay.pipeline.summaries import Summariser
 from forebay.pipeline.terms import (
     LEAST_OUTPUT_TOKENS,
     fit,
@@ -72,6 +73,7 @@ class InteractivePipeline:
         self.process = process
         self.kept = KeptCalls(rooms, self._walk, idempotency or IdempotencySettings())
         self.background = BackgroundCalls(rooms, self, self._walk, self._again)
+        self.summaries = Summariser(rooms, self.run)
         self._fitting = Fitting(rooms)
         self.finished_calls = 0
         self.broken_off_calls = 0
@@ -117,11 +119,13 @@ class InteractivePipeline:
         if call.remembrance is not None:
             recalled = await rooms.remember.recall_free(call, call.remembrance)  # ④
         prompt, window = await self._fitting.count(call, route, recalled)  # ⑤ exact P
+        due = self.summaries.due(call, route, recalled, prompt, window)
         route = fit(route, len(prompt.ids), call)
         admitted = self._admitted(call, route, len(prompt.ids), window)
         permit, hold = await self._reserve(call, route, admitted)  # ⑦ ⑧ M is final
         job = self._job(call, route, prompt, hold)
         live = LiveCall(job, rooms.stream.read(job), rooms.clock, permit)
+        live.due = due
         async with self._living(live):
             if recalled is not None:
                 stored = encode_job(job) if job.background else b""
@@ -317,6 +321,7 @@ class InteractivePipeline:
             owner=self.process,
             created_at=admitted.created_at,
             claim=_claim(call, encode_head(admitted)),
+            kind=call.kind,
         )
         try:
             return await self.rooms.ledger.hold(request)
@@ -458,6 +463,8 @@ class InteractivePipeline:
             live.deadline.cancel()
         if live.finished:
             self.finished_calls += 1
+            if live.due is not None:
+                self.summaries.begin(live.due)
         elif self._breaking_off and not live.job.background:
             self.broken_off_calls += 1
         del self._live[live.job.id]

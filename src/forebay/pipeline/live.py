@@ -12,6 +12,7 @@ from forebay.core.clock import Clock
 from forebay.core.event import Delta, Failed, Finished, Started
 from forebay.core.job import Job
 from forebay.core.usage import Outcome, Timings
+from forebay.pipeline.summaries import Due
 from forebay.stream import Reader
 
 
@@ -19,7 +20,7 @@ class LiveCall:
     """One call from its hold to its end. Used by the one task that iterates it, and its timer."""
 
     __slots__ = (
-        "_accepted_at", "_clock", "_ids", "broken_off", "deadline", "dispatching", "ended", "enqueued",
+        "_accepted_at", "_clock", "_ids", "broken_off", "deadline", "dispatching", "due", "ended", "enqueued",
         "failed", "finished", "job", "output_tokens", "permit", "queue_ms", "ran", "reader", "refused_for", "sequence",
         "settled", "suspended", "ttft_ms",
     )  # fmt: skip
@@ -30,6 +31,7 @@ class LiveCall:
         self.job = job
         self.reader = reader
         self.permit = permit  # None once it was settled (A4)
+        self.due: Due | None = None
         self.deadline: asyncio.TimerHandle | None = None
         self.enqueued = False
         self.failed = False

@@ -57,6 +57,7 @@ class Reporter:
         canonical(
             self.log,
             request_id=row.call_id,
+            kind=row.kind.value,
             organisation_id=row.organisation_id,
             project_id=row.project_id,
             key_id=row.key_id,

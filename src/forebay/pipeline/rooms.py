@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from forebay.admission import Admission
 from forebay.catalog import Catalog
-from forebay.conversation import Conversations, TurnLogs, Turns
-from forebay.core.clock import Clock, Spawn
+from forebay.conversation import Conversations, Summaries, TurnLogs, Turns
+from forebay.core.clock import Clock, IdSource, Spawn
 from forebay.ledger import Ledger
 from forebay.pipeline.report import Reporter
 from forebay.pipeline.resolve import Resolver
@@ -23,7 +23,7 @@ from forebay.tokens import Tokens
 
 @dataclass(frozen=True, slots=True)
 class Rooms:
-    """One of each contract, plus the clock, task creation, the reporter and the resolver."""
+    """One of each contract, plus the clock, ids, task creation, the reporter and the resolver."""
 
     tenancy: Tenancy
     admission: Admission
@@ -31,11 +31,13 @@ class Rooms:
     conversations: Conversations
     turns: Turns
     logs: TurnLogs
+    summaries: Summaries
     tokens: Tokens
     ledger: Ledger
     queue: JobQueue
     stream: TokenStream
     clock: Clock
+    ids: IdSource
     spawn: Spawn
     report: Reporter
     resolve: Resolver

@@ -70,13 +70,15 @@ class Recalled:
         while leading < len(said) and said[leading].role in _SYSTEM:
             first.append(said[leading].text)
             leading += 1
+        if self.dialogue.block:
+            first.append(self.dialogue.block)
         # Most templates take one system message, at the start.
         head = [Message("system", "\n\n".join(first))] if first else []
         return (*head, *(Message(_role(item), item.text) for item in said[leading:]))
 
     def within(self, most_bytes: int) -> int:
         """How many of the newest turns have no more text than this, beside what is always there."""
-        always = len(self.wish.instructions.encode())
+        always = len(self.wish.instructions.encode()) + len(self.dialogue.block.encode())
         left = most_bytes - always - _bytes(self.dialogue.head) - _bytes(self.wish.input)
         turns = 0
         for turn in reversed(self.dialogue.turns):
@@ -86,10 +88,20 @@ class Recalled:
             turns += 1
         return turns
 
+    def whole(self) -> Recalled:
+        """Without its summary."""
+        return replace(self, dialogue=self.dialogue.whole())
+
     def window(self, kept: int) -> Window:
         """What the client is told of it."""
-        dropped = len(self.dialogue.turns) - kept
-        return Window(kept, dropped, self.conversation_id, self.renewed)
+        dialogue = self.dialogue
+        return Window(
+            kept=kept,
+            dropped=len(dialogue.turns) - kept,
+            summarised=len(dialogue.covered),
+            conversation_id=self.conversation_id,
+            renewed=self.renewed,
+        )
 
 
 class CallTurns:
@@ -125,7 +137,7 @@ class CallTurns:
             if conversation_id is None or not wish.fresh:
                 raise _gone(wish, conversation_id) from None
             conversation_id, renewed = self._ids.new("conv"), True
-        dialogue = divide(past.items)
+        dialogue = divide(past.items, past.summary)
         return Recalled(wish, dialogue, past.revision, past.locked, conversation_id, renewed)
 
     async def recall_free(self, call: Call, wish: Remembrance) -> Recalled:

@@ -1,8 +1,8 @@
 """Stores that are slow and fail now and then, before or after they have done what was asked.
 
-They wrap any ledger, and any store of turns and their logs. Each verb may wait a little; some raise StoreUnavailable,
-half of those although the operation took effect: an answer that was lost (not of holds, whose contract
-rules it out). Opening accounts and prices never fails.
+They wrap any ledger, and any store of turns, of their logs, or of summaries. Each verb may wait a
+little; some raise StoreUnavailable, half of those although the operation took effect: an answer that was
+lost (not of holds, whose contract rules it out). Opening accounts and prices never fails.
 
 Not here: what must hold all the same (`watched.py`, `world.py`).
 """
@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from forebay.conversation import TurnLogs, Turns
+from forebay.conversation import Summaries, TurnLogs, Turns
 from forebay.core.dialogue import Ending, Past, Pending, Said, Turn
 from forebay.core.errors import StoreUnavailable
 from forebay.core.hold import Balance, Bill, Hold, HoldRequest, Remembered, UsageQuery
@@ -140,3 +140,19 @@ class FlakyTurnLogs(_Flaky, TurnLogs):
 
     async def read(self, turn_id: str) -> list[bytes]:
         return await self._do(self._inner.read(turn_id))
+
+
+class FlakySummaries(_Flaky, Summaries):
+    """A store of summaries like that."""
+
+    async def store(
+        self,
+        organisation_id: str,
+        text: str,
+        covered: Sequence[str],
+        *,
+        conversation_id: str | None,
+        previous_id: str | None,
+    ) -> None:
+        where = {"conversation_id": conversation_id, "previous_id": previous_id}
+        await self._do(self._inner.store(organisation_id, text, covered, **where))

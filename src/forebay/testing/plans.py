@@ -21,6 +21,7 @@ from forebay.queue import QueueSettings
 if TYPE_CHECKING:
     from forebay.testing.world import World
 
+NOTHING_SUMMARISED = ConversationSettings(summary_share=0.0)
 SCRIPT = ScriptedSettings(step_seconds=0.02, prefill_tokens_per_second=4000, start_seconds=0.5)
 
 
@@ -111,5 +112,5 @@ class Scenario:
     limits: RateLimits = UNLIMITED  # of each key
     queue: QueueSettings = field(default_factory=lambda: QueueSettings(flow_jobs=8, lane_jobs=24))
     admission: AdmissionSettings = field(default_factory=AdmissionSettings)
-    conversation: ConversationSettings = field(default_factory=ConversationSettings)
+    conversation: ConversationSettings = NOTHING_SUMMARISED
     watch: Callable[[World], None] | None = None

@@ -33,7 +33,7 @@ from enum import StrEnum
 
 from forebay.catalog.settings import SCRIPTED, LaneFactors, price_terms
 from forebay.catalog.static import StaticCatalog
-from forebay.conversation import TurnLogs, Turns
+from forebay.conversation import Summaries, TurnLogs, Turns
 from forebay.conversation.memory import MemoryConversations
 from forebay.core.call import Call, Idempotency, Message, SamplingWish
 from forebay.core.delta import EngineTally, FinishReason
@@ -41,7 +41,7 @@ from forebay.core.errors import ForebayError, StoreUnavailable
 from forebay.core.event import Finished
 from forebay.core.hold import Account
 from forebay.core.job import Lane
-from forebay.core.principal import Principal, Scopes
+from forebay.core.principal import OPERATOR, Principal, Scopes
 from forebay.core.usage import Outcome, UsageRow
 from forebay.engine.journal import Made
 from forebay.engine.script import Performance
@@ -100,12 +100,15 @@ class World:
         self.conversations = MemoryConversations(self.scenario.conversation, self.clock)
         self.turns: Turns = self.conversations.turns
         self.logs: TurnLogs = self.conversations.logs
+        self.summaries: Summaries = self.conversations.summaries
         self.tokens = HuggingFaceTokens({MODEL.id: scripted_tokens(self.ids)})
         self.tenancy = MemoryTenancy(
             clock=self.clock, ids=self.ids, plans=plans_by_name([]), pepper=bytes(32)
         )
         prices = [peek(self.ledger.publish_price(t)) for t in price_terms(MODEL, LaneFactors())]
         self.catalog = StaticCatalog([MODEL], prices)
+        for scope in OPERATOR:
+            peek(self.ledger.open_account(Account(scope)))
         self.seen: list[Seen] = []
         self.engines: dict[str, ScriptedEngine] = {}
         self.workers: dict[str, Worker] = {}

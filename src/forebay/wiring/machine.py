@@ -28,6 +28,8 @@ from forebay.alerts.sql import SqlAlerts
 from forebay.catalog import ModelSettings, price_terms
 from forebay.config import Settings
 from forebay.conversation.sql import SqlConversations
+from forebay.core.hold import Account
+from forebay.core.principal import OPERATOR
 from forebay.engine.process import ChildEngine
 from forebay.gateway.app import build_admin, build_public
 from forebay.gateway.control import ControlServer
@@ -177,6 +179,7 @@ async def _run_until(stop: Stop, plant: Plant, listeners: Sequence[Listener]) ->
 
 
 async def _drain(plant: Plant, listeners: Sequence[Listener]) -> None:
+    await plant.pipeline.summaries.stop()
     await asyncio.gather(*(listener.stop() for listener in listeners))
     await plant.pipeline.kept.drain()
     await plant.pipeline.background.drain()
@@ -194,6 +197,8 @@ async def _open_ground(settings: Settings, stack: AsyncExitStack) -> Ground:
     kept_bytes = settings.idempotency.kept_bytes
     ledger = await SqliteLedger.open(directory / "ledger.db", clock, answers_bytes=kept_bytes)
     stack.push_async_callback(ledger.close)
+    for scope in OPERATOR:
+        await ledger.open_account(Account(scope))
     plans = plans_by_name(settings.plans)
     tenancy = SqlTenancy(database, clock=clock, ids=ids, plans=plans, pepper=pepper)
     admin_keys = SqlAdminKeys(database, clock=clock, pepper=pepper)
@@ -266,11 +271,13 @@ async def _build_plant(
         conversations=conversations,
         turns=conversations.turns,
         logs=conversations.logs,
+        summaries=conversations.summaries,
         tokens=HuggingFaceTokens(tokens, settings.tokens),
         ledger=ground.ledger,
         queue=MemoryQueue(settings.queue, ground.clock),
         stream=MemoryStream(ground.clock),
         clock=ground.clock,
+        ids=ground.ids,
         spawn=ground.spawn,
         report=reporter,
         resolve=Resolver(ground.ledger, ground.spawn, reporter, concluded=remember.concluded),
@@ -308,6 +315,7 @@ async def _open_holds(ground: Ground) -> int:
     """Holds without a resolution, asked of the ledger: 0 after an orderly end."""
     projects = await ground.tenancy.projects()
     organisations = {project.scopes.organisation_id for project in projects}
+    organisations.add(OPERATOR.organisation_id)
     balances = [await ground.ledger.balances(each) for each in organisations]
     return sum(balance.open_holds for balance in balances)
 

@@ -48,6 +48,7 @@ def test_an_event_has_exact_times_and_money_and_the_call_as_its_id() -> None:
         "9007199.254740993",
     )
     assert found["finish_reasons"] == ["stop", None]
+    assert (found["kind"], event({**ROW, "kind": "summary"})["kind"]) == ("call", "summary")
 
 
 def test_no_cell_of_a_table_is_a_formula_and_nothing_else_is_changed() -> None:

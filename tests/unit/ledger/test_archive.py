@@ -10,7 +10,7 @@ import pytest
 
 from forebay.core.delta import FinishReason
 from forebay.core.job import Lane
-from forebay.core.usage import Outcome, Timings, Usage, UsageRow
+from forebay.core.usage import Kind, Outcome, Timings, Usage, UsageRow
 from forebay.ledger.archive import FIELDS, archived, follow
 from forebay.ledger.audit import GENESIS, Link, seal
 
@@ -59,6 +59,18 @@ def test_a_row_is_archived_with_a_name_for_every_value_that_is_hashed() -> None:
     assert (entry["created_us"], entry["finish_reasons"]) == (1_800_000_000_123_456, ["stop", None])
 
 
+def test_what_is_no_clients_call_is_archived_with_its_kind() -> None:
+    row = seal(replace(rows()[0], kind=Kind.SUMMARY))
+    entry = archived(row)
+    assert tuple(entry) == (*FIELDS, "kind", "previous_hash", "hash")
+    assert (entry["format"], entry["kind"]) == ("forebay-resolution-2", "summary")
+    line = msgspec.json.encode(entry)
+    assert follow(line, None) == Link(1, row.hash)
+    *values, _, own = json.loads(line).values()
+    body = json.dumps(values, separators=(",", ":"), ensure_ascii=False).encode()
+    assert own == hashlib.sha256(bytes(32) + body).hexdigest()
+
+
 def test_archived_rows_follow_each_other_and_begin_anywhere() -> None:
     last = None
     for line, row in zip(lines(), rows(), strict=True):
@@ -90,6 +102,8 @@ def test_whoever_has_python_alone_can_verify_them() -> None:
         ({"sequence": 1}, "out of order"),
         ({"sequence": "2"}, "other fields"),
         ({"more": 1}, "other fields"),
+        ({"format": "forebay-resolution-2"}, "other fields"),
+        ({"format": ["forebay-resolution-1"]}, "other fields"),
     ],
 )
 def test_a_row_that_was_changed_or_does_not_follow_says_what_is_wrong(

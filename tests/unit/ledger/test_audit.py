@@ -10,7 +10,7 @@ import pytest
 
 from forebay.core.delta import FinishReason
 from forebay.core.job import Lane
-from forebay.core.usage import Outcome, Timings, Usage, UsageRow
+from forebay.core.usage import Kind, Outcome, Timings, Usage, UsageRow
 from forebay.ledger.audit import GENESIS, Link, canonical, end_problem, first_break, link, seal
 
 ROW = UsageRow(
@@ -51,6 +51,17 @@ def test_the_canonical_bytes_are_pinned_so_that_exports_verify_for_ever() -> Non
     ).encode()
     assert canonical(ROW) == expected
     assert link(GENESIS, ROW) == hashlib.sha256(bytes(32) + expected).hexdigest()
+
+
+def test_what_is_no_clients_call_says_so_in_a_format_of_its_own() -> None:
+    """And is hashed: a summary cannot be made a call afterwards, nor the other way round."""
+    summary = replace(ROW, kind=Kind.SUMMARY)
+    plain = canonical(ROW).decode()
+    assert canonical(summary).decode() == (
+        plain.replace("resolution-1", "resolution-2")[:-1] + ',"summary"]'
+    )
+    assert first_break([replace(seal(summary), kind=Kind.CALL)]) is not None
+    assert first_break([replace(seal(ROW), kind=Kind.SUMMARY)]) is not None
 
 
 def test_l5_an_untouched_chain_has_no_break() -> None:

@@ -25,7 +25,9 @@ JOB = Job(
     Sampling(0.5, stop=("x",), seed=7), streamed=False, resumable=False, turn_id="resp_1",
     background=True,
 )  # fmt: skip
-ADMITTED = Admitted("req_1", 1.5, "tiny", Lane.BATCH, "fp_1", 3, window=Window(2, 1, "conv_1"))
+ADMITTED = Admitted(
+    "req_1", 1.5, "tiny", Lane.BATCH, "fp_1", 3, window=Window(2, 1, conversation_id="conv_1")
+)
 DELTAS = [
     Delta(2, 1, 0, (7, 8), "Hé", (TokenLogprob(b"H", -0.5), TokenLogprob(b"\xc3\xa9", -1.0))),
     Delta(3, 1, 0, (9,), ""),

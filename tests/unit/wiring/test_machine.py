@@ -11,11 +11,19 @@ from forebay.system import Tasks
 from forebay.wiring.machine import Farewell, Stop, _run_until
 
 
+class Summaries:
+    """None is being made."""
+
+    async def stop(self) -> None:
+        """At once."""
+
+
 class Pipeline:
     """Calls that end when they are broken off."""
 
     def __init__(self, open_calls: int) -> None:
         self.open_calls = open_calls
+        self.summaries = Summaries()
         self.finished_calls = 100
         self.broken_off_calls = 0
         self.broken_off = asyncio.Event()

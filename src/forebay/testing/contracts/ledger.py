@@ -29,7 +29,7 @@ from forebay.core.hold import Account, Balance, Bill, Hold, HoldRequest, Period,
 from forebay.core.job import Lane
 from forebay.core.money import MAX_NANOS, PriceTerms
 from forebay.core.principal import Scopes
-from forebay.core.usage import Outcome, Timings, Usage, UsageRow
+from forebay.core.usage import Kind, Outcome, Timings, Usage, UsageRow
 from forebay.ledger.audit import first_break
 from forebay.testing.clock import FakeClock
 
@@ -264,6 +264,21 @@ async def test_a_hold_that_never_was_cannot_be_resolved_or_dispatched(ledger: An
         await ledger.dispatch("req_0", 2)
     with pytest.raises(UnknownHold):
         await ledger.adopt("req_0", "gateway-1")
+
+
+async def test_l5_a_row_says_what_kind_of_call_it_was(ledger: Any, clock: FakeClock) -> None:
+    """However it ends; the chain goes on over rows of both formats."""
+    await furnish(ledger)
+    for number in range(1, 5):
+        await ledger.hold(ask(number, kind=Kind.SUMMARY if number % 2 else Kind.CALL))
+    await ledger.settle("req_1", 1, bill(5))
+    await ledger.settle("req_2", 1, bill(5))
+    await ledger.sweep(0.0)
+    await ledger.sweep(10.0)
+    rows = await ledger.records.outbox(0, 10)
+    assert [row.kind for row in rows] == [Kind.SUMMARY, Kind.CALL] * 2
+    assert (await ledger.records.verify()).first_break is None
+    assert await ledger.usage(UsageQuery()) == rows[::-1]
 
 
 async def test_l5_the_resolution_row_says_everything_and_is_chained(
