@@ -6,7 +6,7 @@ Not here: how rows are summed (`forebay.ledger`), how they are shown (`forebay.c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -149,7 +149,8 @@ class Reports(Section):
     async def activity(self) -> dict[str, Any]:
         """What `forebay top` shows: what the server is doing now, by names, and what it earns.
 
-        `spent_today_usd` is that of the calls that began today (UTC).
+        `spent_today_usd` is that of the calls that began today (UTC), but for those that the
+        operator pays for.
         """
         desk = self._desk
         doing = await desk.activity()
@@ -158,9 +159,13 @@ class Reports(Section):
         per_hour = format_usd(doing.pop("nanos_per_hour", 0))
         now = desk.clock.now()
         today = UsageQuery(since=now - now % DAY_SECONDS)
-        spent = sum(each.amount_nanos for each in await desk.books.totals(today, by="model"))
+        spent = await self._posted(today)
+        spent -= await self._posted(replace(today, organisation_id=OPERATOR.organisation_id))
         money = {"spent_today_usd": format_usd(spent), "usd_per_hour": per_hour}
         return {**doing, **money, "calls": calls}
+
+    async def _posted(self, query: UsageQuery) -> int:
+        return sum(each.amount_nanos for each in await self._desk.books.totals(query, by="model"))
 
 
 def _each_day(days: Sequence[UsageTotal], now: float) -> list[UsageTotal]:

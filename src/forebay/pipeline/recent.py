@@ -15,6 +15,7 @@ from math import ceil
 from typing import NamedTuple
 
 from forebay.core.job import Lane
+from forebay.core.principal import OPERATOR
 from forebay.core.usage import UsageRow
 
 WINDOW_SECONDS = 60.0
@@ -23,7 +24,7 @@ MOST_CALLS = 4096
 
 
 class Ended(NamedTuple):
-    """What is remembered of a call that ended."""
+    """What is remembered of a call that ended. What the operator pays for earns nothing."""
 
     call_id: str
     at: float
@@ -55,7 +56,8 @@ class RecentCalls:
         key = (row.model, row.lane)
         self.output_tokens[key] = self.output_tokens.get(key, 0) + row.usage.output_tokens
         ttft_ms = row.timings.ttft_ms
-        ended = Ended(row.call_id, row.resolved_at, row.model, row.lane, ttft_ms, row.amount_nanos)
+        earned = 0 if row.key_id == OPERATOR.key_id else row.amount_nanos
+        ended = Ended(row.call_id, row.resolved_at, row.model, row.lane, ttft_ms, earned)
         self._calls.append(ended)
 
     def knows(self, call_ids: Iterable[str]) -> set[str]:

@@ -41,6 +41,8 @@ from forebay.pipeline.turns import Recalled
 MOST_AT_ONCE = 4
 # Of one past; what is left then waits for a later turn.
 MOST_STEPS = 8
+# Beside larger system messages than that leaves there is no room for a past, summarised or not.
+_LEAST_SPACE_TOKENS = 4 * LEAST_OUTPUT_TOKENS
 # What a chat template needs for a message, about.
 _MESSAGE_TOKENS = 5
 # A single turn that is too long for the model is cut to so many characters, or half, …
@@ -157,6 +159,8 @@ class Summariser:
                 return
             dialogue = divide(past.items, past.summary)
             space = await self._space_tokens(dialogue, due)
+            if space < _LEAST_SPACE_TOKENS:
+                return
             aged = await self._aged(dialogue, due, space)
             if not aged:
                 return
@@ -198,7 +202,7 @@ class Summariser:
             if item.text:
                 try:
                     prompt = await tokens.encode(due.model_id, item.text, scope=due.organisation_id)
-                except ContextLengthExceeded:
+                except (ContextLengthExceeded, InvalidRequest):  # too large even to be counted
                     return due.room_tokens + 1
                 total += len(prompt.ids)
         return total
@@ -208,9 +212,7 @@ class Summariser:
     ) -> tuple[str, int]:
         """A summary of what was summarised before and of as many of these turns as the model can read
         at once; and how many these are."""
-        call = self._call(
-            due, max(LEAST_OUTPUT_TOKENS, min(self._settings.summary_tokens, space // 4))
-        )
+        call = self._call(due, min(self._settings.summary_tokens, space // 4))
         route = self._rooms.catalog.choose(
             call.principal, call.model, call.lane, call.max_output_tokens
         )

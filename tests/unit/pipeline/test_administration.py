@@ -8,11 +8,11 @@ from decimal import Decimal
 import pytest
 
 from forebay.core.errors import InsufficientQuota, InvalidKey, InvalidRequest
-from forebay.core.hold import Bill, HoldRequest, Period
+from forebay.core.hold import Account, Bill, HoldRequest, Period
 from forebay.core.job import Lane
 from forebay.core.money import PriceTerms
-from forebay.core.principal import Scopes
-from forebay.core.usage import Usage
+from forebay.core.principal import OPERATOR, Scopes
+from forebay.core.usage import Kind, Usage
 from forebay.pipeline.admin_keys import KeyRequest
 from forebay.pipeline.administration import Administration
 from forebay.pipeline.desk import Desk
@@ -474,3 +474,22 @@ async def test_activity_names_projects_and_says_what_today_cost(administration, 
     assert [call["project"] for call in seen["calls"]] == ["acme/web"]
     assert (seen["spent_today_usd"], seen["usd_per_hour"]) == ("2.00", "0.0015")
     assert key["key"] not in str(seen)
+
+
+async def test_what_the_operator_pays_for_is_named_and_is_nobodys_spending(administration, desk):
+    key = await administration.keys.create(KeyRequest(organisation="acme", project="web"))
+    for scope in OPERATOR:
+        await desk.books.open_account(Account(scope))
+    asked = await ask(desk, key["id"], "req_1")
+    hold = await desk.ledger.hold(replace(asked, scopes=OPERATOR, kind=Kind.SUMMARY))
+    await desk.ledger.settle(hold.id, 1, Bill(Usage(1, 1)))
+    [row] = await administration.reports.usage()
+    assert (row["kind"], row["key_name"]) == ("summary", "(summaries)")
+    for by, name in (
+        ("key", "(summaries)"),
+        ("project", "operator/summaries"),
+        ("organisation", "operator"),
+    ):
+        [total] = await administration.reports.usage_totals(by)
+        assert total["name"] == name
+    assert (await administration.reports.activity())["spent_today_usd"] == "0.00"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from forebay.core.job import Lane
+from forebay.core.principal import OPERATOR
 from forebay.core.usage import Outcome, Timings, Usage, UsageRow
 from forebay.pipeline.recent import RecentCalls, percentile, summarise
 
@@ -44,6 +45,13 @@ def test_only_the_last_minute_counts():
     assert [each.call_id for each in recent.within(NOW)] == ["req_59", "req_1", "req_0"]
     assert recent.output_tokens == {("small", Lane.INTERACTIVE): 20}
     assert recent.knows(["req_90", "req_1", "req_7"]) == {"req_90", "req_1"}
+
+
+def test_what_the_operator_pays_for_earns_nothing():
+    recent = RecentCalls()
+    recent.add(row("req_1"))
+    recent.add(row("req_2", key_id=OPERATOR.key_id, organisation_id=OPERATOR.organisation_id))
+    assert [each.amount_nanos for each in recent.within(NOW)] == [1_000, 0]
 
 
 def test_a_window_that_had_to_forget_speaks_of_the_time_it_remembers():

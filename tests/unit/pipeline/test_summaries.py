@@ -269,6 +269,14 @@ def test_a_turn_that_is_too_long_by_itself_is_cut(build: Build) -> None:
     assert len(asked_text(house.asked[0])) < 1_024
 
 
+def test_beside_system_messages_that_fill_the_room_nothing_is_summarised(build: Build) -> None:
+    house = build()
+    house.remember(5)
+    house.due = replace(house.due, room_tokens=100)
+    house.run(house.look())
+    assert (house.asked, house.count("failed")) == ([], 0)
+
+
 # -- when a turn is followed by a look
 
 
