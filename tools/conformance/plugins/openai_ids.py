@@ -2,7 +2,8 @@
 
 The suite names responses and conversations by ids of its own, but a server makes its ids itself. So
 each path with such an id gets the id of one that was made for this request alone, through the API:
-tests that delete take nothing from others, whatever their order. The rest of a request is as it was.
+tests that delete take nothing from others, whatever their order. Responses are made in the background
+and streamed: these can be cancelled, and read as events again. The rest of a request is as it was.
 """
 
 from __future__ import annotations
@@ -39,5 +40,15 @@ def there(segments: list[str], maker: OpenAI) -> list[str]:
         [item] = maker.conversations.items.list(ids[CONVERSATION]).data
         ids[ITEM] = str(item.id)
     for literal in set(RESPONSES) & set(segments):
-        ids[literal] = maker.responses.create(model=MODEL, input="Hello").id
+        ids[literal] = response_id(maker, is_ended="cancel" not in segments)
     return [ids.get(segment, segment) for segment in segments]
+
+
+def response_id(maker: OpenAI, *, is_ended: bool) -> str:
+    """Of a new response; one that has not ended goes on by itself."""
+    with maker.responses.create(model=MODEL, input="Hello", background=True, stream=True) as events:
+        begun = next(events)
+        assert begun.type == "response.created", begun
+        if is_ended:
+            assert [*events][-1].type == "response.completed"
+    return begun.response.id
