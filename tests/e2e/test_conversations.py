@@ -250,19 +250,23 @@ def test_a_server_that_is_killed_loses_no_settled_turn_and_keeps_no_other(tmp_pa
         assert server.command("reconcile").returncode == 0
 
 
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("share", ["0", "0.6"])
 def test_a_long_dialogue_never_exceeds_the_window(
     smollm2_gguf: Path,
     cache_dir: Path,
     tmp_path: Path,
     request: pytest.FixtureRequest,
+    share: str,
 ) -> None:
-    """C3 on the real model: every prompt fits, and is as long as whole turns can make it."""
+    """C3 on the real model: every prompt fits; what is old is summarised, and without that every prompt
+    is as long as whole turns can make it."""
     turns = request.config.getoption("--turns")
     models = [{"id": "smollm2-135m-instruct", "context_tokens": 1024}]
     env = {
         "FOREBAY_MODELS": json.dumps(models),
         "FOREBAY_CACHE_DIR": str(cache_dir),
-        "FOREBAY_CONVERSATION__SUMMARY_SHARE": "0",
+        "FOREBAY_CONVERSATION__SUMMARY_SHARE": share,
     }
     with (
         Server.start(data_dir=tmp_path, env=env) as server,
@@ -284,9 +288,12 @@ def test_a_long_dialogue_never_exceeds_the_window(
             assert usage.input_tokens + 24 <= 1024
             shown = raw.headers["x-forebay-window"].split(",")
             window = {name: int(count) for name, count in (each.split("=") for each in shown)}
-            assert window["kept"] + window["dropped"] == number
-            windows.append((window["kept"], usage.input_tokens))
-    full = [tokens for number, (kept, tokens) in enumerate(windows) if kept < number]
+            assert sum(window.values()) == number
+            windows.append((window, usage.input_tokens))
+    if share != "0":
+        assert windows[-1][0]["summarised"] > 0
+        return
+    full = [tokens for window, tokens in windows if window["dropped"]]
     assert full, "nothing had to be dropped"
     # The oldest turn of those that were dropped would not have fitted: it has some 50 tokens.
     assert min(full) > 1024 - 24 - 120

@@ -68,6 +68,7 @@ TURNS = sa.Table(
     sa.Column("background", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("job", sa.LargeBinary),
     sa.Column("reason", sa.Text),
+    sa.Column("shown_window", sa.Text),
     # At most one of a conversation is pending (C4): the database's own rule, whoever inserts.
     sa.Index(
         "turns_pending",
@@ -181,6 +182,7 @@ def turn_of(row: sa.Row[Any], items: Iterable[sa.Row[Any]]) -> Turn:
         background=row.background,
         job=row.job or b"",
         reason=row.reason or "",
+        window=row.shown_window or "",
     )
 
 
@@ -204,6 +206,7 @@ def turn_values(turn: Turn) -> dict[str, Any]:
         "attempt": 0,
         "background": turn.background,
         "job": turn.job or None,
+        "shown_window": turn.window or None,
     }
 
 

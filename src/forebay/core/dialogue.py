@@ -96,6 +96,7 @@ class Turn:
     `record` is what the API echoes of its request: opaque to everyone but the gateway. It continues
     a conversation, or an earlier turn, or nothing. One in the `background` outlives its client and its
     process: while it is pending, `job` is what is enqueued again; `reason` is why it has no answer.
+    `window` tells what it was shown of the past, if that was not all of it.
     """
 
     id: str
@@ -113,6 +114,7 @@ class Turn:
     background: bool = False
     job: bytes = b""
     reason: str = ""
+    window: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,15 @@ class Window:
     summarised: int = 0
     conversation_id: str | None = None
     renewed: bool = False
+
+    def __str__(self) -> str:
+        """As clients are told."""
+        return f"kept={self.kept},summarised={self.summarised},dropped={self.dropped}"
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the past was shown as it was said."""
+        return not self.dropped and not self.summarised
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,6 +154,7 @@ class Exchange(Relayed):
             service_tier=TIERS[admitted.lane],
             system_fingerprint=admitted.fingerprint,
             conversation_id=window.conversation_id if window else None,
+            window="" if window is None or window.is_whole else str(window),
         )
 
     def headers(self, admitted: Admitted) -> Headers:
@@ -449,9 +450,7 @@ def _reasons(event: Finished) -> list[str]:
 
 def _window(window: Window) -> Headers:
     """What of the past the call was given, and which conversation it goes on with."""
-    counts = (window.kept, window.summarised, window.dropped)
-    shown = b"kept=%d,summarised=%d,dropped=%d" % counts
-    headers = [(b"x-forebay-window", shown)]
+    headers = [(b"x-forebay-window", str(window).encode())]
     if window.conversation_id is not None:
         headers.append((b"x-forebay-conversation", window.conversation_id.encode()))
     if window.renewed:

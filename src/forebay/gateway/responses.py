@@ -54,4 +54,4 @@ def _frame(head: Head, request: ApiRequest) -> Frame:
         raise InternalError
     echo = msgspec.json.decode(continued.record, type=Echo)
     conversation_id = head.conversation_id or continued.conversation_id
-    return Frame(head.id, head.created, conversation_id, echo)
+    return Frame(head.id, head.created, conversation_id, echo, head.window)

@@ -27,6 +27,8 @@ from forebay.gateway.schema import (
 )
 
 ID_PREFIX = "resp_"
+# In the metadata of a response that was not shown all of the past: what it was shown.
+WINDOW_KEY = "x-forebay-window"
 # Of the error that tells that somebody cancelled it.
 CANCELLED_CODE = "response_cancelled"
 
@@ -183,6 +185,7 @@ class Frame(msgspec.Struct, frozen=True):
     created_at: int
     conversation_id: str | None
     echo: Echo
+    window: str = ""
 
     @property
     def item_id(self) -> str:
@@ -223,12 +226,14 @@ class Frame(msgspec.Struct, frozen=True):
         )
 
     def _response(self, **own: Any) -> WireResponse:
-        conversation_id = self.conversation_id
+        conversation_id, echo = self.conversation_id, msgspec.structs.asdict(self.echo)
+        if self.window:
+            echo["metadata"] = {**self.echo.metadata, WINDOW_KEY: self.window}
         return WireResponse(
             id=self.id,
             created_at=self.created_at,
             conversation=InConversation(conversation_id) if conversation_id else None,
-            **msgspec.structs.asdict(self.echo),
+            **echo,
             **own,
         )
 
@@ -236,7 +241,7 @@ class Frame(msgspec.Struct, frozen=True):
 def frame_of(turn: Turn) -> Frame:
     """Of a response that is stored."""
     echo = msgspec.json.decode(turn.record, type=Echo)
-    return Frame(turn.id, int(turn.created_at), turn.conversation_id, echo)
+    return Frame(turn.id, int(turn.created_at), turn.conversation_id, echo, turn.window)
 
 
 def answered(turn: Turn, said: Said) -> WireResponse:

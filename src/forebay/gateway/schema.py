@@ -85,6 +85,8 @@ class Head(msgspec.Struct, frozen=True):
     system_fingerprint: str
     # That it went on with, which may be another one than it asked for.
     conversation_id: str | None = None
+    # What it was shown of the past, if that was not all of it.
+    window: str = ""
 
 
 class InConversation(msgspec.Struct, frozen=True):

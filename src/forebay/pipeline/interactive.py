@@ -129,7 +129,7 @@ class InteractivePipeline:
         async with self._living(live):
             if recalled is not None:
                 stored = encode_job(job) if job.background else b""
-                await rooms.remember.begin(call, recalled, admitted.created_at, job=stored)
+                await rooms.remember.begin(call, recalled, admitted, job=stored)
                 recalled = None  # the past is large, and the answer may take long
             self._refuse_if_breaking_off()
             live.refused_for = "queue_full"

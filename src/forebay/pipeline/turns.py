@@ -39,6 +39,7 @@ from forebay.core.errors import (
     NotFound,
     StoreUnavailable,
 )
+from forebay.core.event import Admitted
 from forebay.core.hold import UsageQuery
 from forebay.core.job import Job
 from forebay.core.principal import Principal
@@ -150,12 +151,15 @@ class CallTurns:
             raise ConversationLocked
         return recalled
 
-    async def begin(self, call: Call, recalled: Recalled, now: float, *, job: bytes = b"") -> None:
+    async def begin(
+        self, call: Call, recalled: Recalled, admitted: Admitted, *, job: bytes = b""
+    ) -> None:
         """The call holds money: store its turn, if it has one, with the job if nobody waits for it.
         Raises ConversationLocked and ConversationFull; the call must not run then."""
         wish = recalled.wish
         if wish.turn_id is None:
             return
+        now, window = admitted.created_at, admitted.window
         turn = Turn(
             id=wish.turn_id,
             organisation_id=call.principal.scopes.organisation_id,
@@ -168,6 +172,7 @@ class CallTurns:
             record=wish.record,
             background=call.background,
             job=job,
+            window="" if window is None or window.is_whole else str(window),
         )
         self._open[call.id] = turn.id  # first: whoever resolves the call from now on drops the turn
         try:

@@ -14,6 +14,7 @@ from forebay.core.errors import EngineFailed, InvalidRequest, QueueDeadline
 from forebay.core.event import Delta, Failed, Finished
 from forebay.core.usage import Usage
 from forebay.gateway import KeepAlive
+from tests.unit.gateway.conftest import script
 
 EVERY_FIELD = {
     "instructions": "Be brief.",
@@ -336,3 +337,17 @@ async def test_chat_without_a_conversation_remembers_nothing(gateway):
 async def test_a_conversation_goes_on_with_one_answer(gateway):
     answer = await gateway.chat({"conversation": "conv_1", "n": 2, "temperature": 1})
     assert (answer.status, answer.error["param"]) == (400, "n")
+
+
+async def test_what_was_not_shown_of_the_past_is_told_in_the_metadata(gateway):
+    for window, metadata in (
+        (Window(2, 0, 0), {"a": "b"}),
+        (Window(2, 1, 3), {"a": "b", "x-forebay-window": "kept=2,summarised=3,dropped=1"}),
+    ):
+        for stream in (False, True):
+            events = script("Hi")
+            gateway.script(replace(events[0], window=window), *events[1:])
+            answer = await respond(gateway, metadata={"a": "b"}, stream=stream)
+            assert answer.headers["x-forebay-window"] == str(window)
+            told = events_of(answer)[0][1]["response"] if stream else answer.json()
+            assert told["metadata"] == metadata

@@ -9,13 +9,14 @@ import pytest
 from forebay.conversation import ConversationSettings
 from forebay.conversation.memory import MemoryConversations
 from forebay.core.call import Call, Remembrance
-from forebay.core.dialogue import Conversation, Item, Page, Said, TurnState
+from forebay.core.dialogue import Conversation, Item, Page, Said, TurnState, Window
 from forebay.core.errors import (
     ConversationLocked,
     InvalidRequest,
     NotFound,
     StoreUnavailable,
 )
+from forebay.core.event import Admitted
 from forebay.core.hold import Account, Bill, HoldRequest
 from forebay.core.job import Lane
 from forebay.core.money import PriceTerms
@@ -24,7 +25,7 @@ from forebay.core.usage import Outcome, Usage, UsageRow
 from forebay.ledger.memory import MemoryLedger
 from forebay.observe import Metrics
 from forebay.pipeline.report import Reporter
-from forebay.pipeline.turns import CallTurns, ShownTurns
+from forebay.pipeline.turns import CallTurns, Recalled, ShownTurns
 from forebay.testing.clock import CountingIds, FakeClock
 
 OURS, THEIRS = (
@@ -107,11 +108,18 @@ def call(number: int = 1, principal: Principal = OURS, **wish: object) -> Call:
     )
 
 
+def admitted(house: House, asked: Call, recalled: Recalled) -> Admitted:
+    """With half of the past dropped."""
+    turns = len(recalled.dialogue.turns)
+    window = Window(turns - turns // 2, turns // 2)
+    return Admitted(asked.id, house.clock.now(), "m", asked.lane, "fp", 5, window=window)
+
+
 async def begin(house: House, calls: CallTurns, asked: Call) -> None:
     assert asked.remembrance is not None
     recalled = await calls.recall_free(asked, asked.remembrance)
     await house.hold(asked)
-    await calls.begin(asked, recalled, house.clock.now())
+    await calls.begin(asked, recalled, admitted(house, asked, recalled))
 
 
 async def answer(house: House, calls: CallTurns, asked: Call) -> None:
@@ -155,9 +163,9 @@ async def test_of_two_that_prepared_a_turn_at_once_the_first_has_it(house: House
     recalled = [await calls.recall_free(each, each.remembrance) for each in both]  # type: ignore
     for each in both:
         await house.hold(each)
-    await calls.begin(both[0], recalled[0], house.clock.now())
+    await calls.begin(both[0], recalled[0], admitted(house, both[0], recalled[0]))
     with pytest.raises(ConversationLocked):
-        await calls.begin(both[1], recalled[1], house.clock.now())
+        await calls.begin(both[1], recalled[1], admitted(house, both[1], recalled[1]))
     counted = await calls.recall(both[1], both[1].remembrance)  # type: ignore[arg-type]
     assert counted.locked, "who only counts tokens is told, and not refused"
 
@@ -274,3 +282,14 @@ async def test_a_response_is_forgotten_and_its_input_is_paged(house: House) -> N
     await shown.forget(OURS, "resp_1")
     with pytest.raises(NotFound):
         await shown.forget(OURS, "resp_1")
+
+
+async def test_a_turn_says_what_it_was_not_shown_of_the_past(house: House) -> None:
+    calls = house.calls()
+    shown = []
+    for number in range(1, 4):
+        previous = f"resp_{number - 1}" if number > 1 else None
+        asked = call(number, previous_id=previous)
+        await answer(house, calls, asked)
+        shown.append((await calls.find(OURS.scopes.organisation_id, f"resp_{number}")).window)
+    assert shown == ["", "", "kept=1,summarised=0,dropped=1"]

@@ -18,6 +18,7 @@ def upgrade(op: Operations) -> None:
     )
     op.add_column("turns", sa.Column("job", sa.LargeBinary))
     op.add_column("turns", sa.Column("reason", sa.Text))
+    op.add_column("turns", sa.Column("shown_window", sa.Text))
     op.drop_index("turns_not_shown", "turns")
     op.create_index(
         "turns_pending",
