@@ -290,7 +290,7 @@ def test_a_stop_that_waits_leaves_what_has_not_begun_to_the_next_start(tmp_path:
 
 
 def test_what_cannot_go_on_after_a_kill_fails_for_free(tmp_path: Path) -> None:
-    """A model that is gone; and a streamed answer whose decoding state is lost (E8)."""
+    """A streamed answer whose decoding state is lost (E8)."""
     with Server.start("--model", "scripted", data_dir=tmp_path, env=SLOW) as server:
         with client_of(server) as client:
             with begin(client, 300, stream=True, extra_body={"seed": 7}) as stream:
@@ -325,3 +325,19 @@ def test_a_stop_that_does_not_wait_leaves_what_runs_to_the_next_start(tmp_path: 
             assert wait(client, begun.id).usage.output_tokens == 200
         (row,) = rows_of(server, begun.id)
         assert (row["outcome"], row["output_tokens"], row["attempt"]) == ("completed", 200, 2)
+
+
+def test_a_model_that_is_gone_after_a_kill_fails_what_waited_for_it(tmp_path: Path) -> None:
+    models = [{"id": "scripted"}, {"id": "other", "engine": "scripted"}]
+    env = SLOW | {"FOREBAY_MODELS": json.dumps(models)}
+    with Server.start(data_dir=tmp_path, env=env) as server:
+        with client_of(server) as client:
+            text = "Go. [[script length=400]]"
+            begun = client.responses.create(model="other", input=text, background=True)
+        server.kill()
+    with Server.start("--model", "scripted", data_dir=tmp_path, env=SLOW) as server:
+        with client_of(server) as client:
+            wait(client, begun.id, "failed")
+        (row,) = rows_of(server, begun.id)
+        assert (row["outcome"], row["reason"]) == ("failed", "model_gone")
+        assert server.command("reconcile").returncode == 0

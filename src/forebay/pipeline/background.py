@@ -47,6 +47,7 @@ from forebay.core.hold import Bill, Claim
 from forebay.core.job import Job
 from forebay.core.usage import Outcome, Usage
 from forebay.pipeline.background_log import (
+    Unreadable,
     conclusion,
     decode_job,
     decode_parts,
@@ -67,6 +68,10 @@ END_SECONDS = 10.0
 _LOOK_SECONDS = 0.05
 
 Again = Callable[[Job], AsyncGenerator[list[CallEvent], None]]
+
+
+class Hopeless(Exception):
+    """A call that cannot go on; the message is why, in a word."""
 
 
 class Owner(Protocol):
@@ -264,13 +269,13 @@ class BackgroundCalls:
             return
         rooms.remember.adopt(turn)
         parts = await rooms.logs.read(turn.id)
-        job = decode_job(turn.job)
-        reason = "job_unreadable" if job is None else self._hopeless(job, parts, attempt)
-        if job is None or reason:
-            bill = Bill(Usage(0, 0), Outcome.FAILED, reason)
+        try:
+            job, events = decode_job(turn.job), decode_parts(parts)
+            self._require_hope(job, events, attempt)
+        except (Unreadable, Hopeless) as why:
+            bill = Bill(Usage(0, 0), Outcome.FAILED, str(why) or "job_unreadable")
             await rooms.resolve.release(turn.call_id, attempt, bill)
             return
-        events = decode_parts(parts)
         running = _Running(turn.id, turn.call_id, logged=bool(parts), parts=len(parts))
         if events:
             running.log.append(events)
@@ -278,13 +283,13 @@ class BackgroundCalls:
         next_job = replace(job, attempt=attempt, owner=self._owner.process)
         self._begin(running, self._again(goes_on(next_job, events)))
 
-    def _hopeless(self, job: Job, parts: Sequence[bytes], attempt: int) -> str:
-        """Why it cannot go on; empty if it can."""
+    def _require_hope(self, job: Job, events: Sequence[CallEvent], attempt: int) -> None:
         if attempt > MOST_ADOPTIONS:
-            return "too_many_attempts"
-        if not job.resumable and any(isinstance(each, Delta) for each in decode_parts(parts)):
-            return "not_resumable"
-        return "" if self._rooms.catalog.serves(job.model) else "model_gone"
+            raise Hopeless("too_many_attempts")
+        if not job.resumable and any(isinstance(event, Delta) for event in events):
+            raise Hopeless("not_resumable")
+        if not self._rooms.catalog.serves(job.model):
+            raise Hopeless("model_gone")
 
 
 def failure(turn: Turn) -> ForebayError:

@@ -32,12 +32,16 @@ _decode_job = msgspec.msgpack.Decoder(Job).decode
 encode_job = _encode
 
 
-def decode_job(stored: bytes) -> Job | None:
-    """None: another version of this program wrote it, which had other jobs."""
+class Unreadable(Exception):
+    """Another version of this program wrote it, which had other jobs or events."""
+
+
+def decode_job(stored: bytes) -> Job:
+    """Raises Unreadable."""
     try:
         return _decode_job(stored)
     except msgspec.MsgspecError:
-        return None
+        raise Unreadable from None
 
 
 def encode_part(events: Sequence[CallEvent]) -> bytes:
@@ -48,11 +52,14 @@ def encode_part(events: Sequence[CallEvent]) -> bytes:
 
 
 def decode_parts(parts: Iterable[bytes]) -> list[CallEvent]:
-    """The events of a log, in order."""
+    """The events of a log, in order. Raises Unreadable."""
     events: list[CallEvent] = []
-    for part in map(_decode_part, parts):
-        events += [part.admitted] if part.admitted else []
-        events += part.deltas
+    try:
+        for part in map(_decode_part, parts):
+            events += [part.admitted] if part.admitted else []
+            events += part.deltas
+    except msgspec.MsgspecError:
+        raise Unreadable from None
     return events
 
 

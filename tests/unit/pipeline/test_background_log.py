@@ -12,6 +12,7 @@ from forebay.core.event import Admitted, Delta, Finished, Started
 from forebay.core.job import Flow, Job, Lane, Resume, Sampling
 from forebay.core.usage import Usage
 from forebay.pipeline.background_log import (
+    Unreadable,
     conclusion,
     decode_job,
     decode_parts,
@@ -41,8 +42,11 @@ def test_a_job_is_the_same_again() -> None:
 
 
 @pytest.mark.parametrize("stored", [b"", b"\x00", b"\x81\xa2id\xa1x", b"\xff" * 9])
-def test_a_job_of_another_version_is_none(stored: bytes) -> None:
-    assert decode_job(stored) is None
+def test_what_another_version_stored_is_unreadable(stored: bytes) -> None:
+    with pytest.raises(Unreadable):
+        decode_job(stored)
+    with pytest.raises(Unreadable):
+        decode_parts([encode_part([ADMITTED]), stored])
 
 
 def test_a_log_has_what_is_to_be_told_again() -> None:
