@@ -144,9 +144,9 @@ class Window:
 
     kept: int = 0
     dropped: int = 0
-    summarised: int = 0
     conversation_id: str | None = None
     renewed: bool = False
+    summarised: int = 0
 
     def __str__(self) -> str:
         """As clients are told."""
