@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from tests.e2e.running import Server
+from tests.e2e.running import Server, forebay
 
 WAIT_SECONDS = 60.0
 
@@ -125,3 +125,10 @@ def test_a_server_that_stops_or_is_killed_while_it_summarises_leaves_nothing_ope
         assert all(row["outcome"] != "completed" for row in rows)
         assert len(rows) == 2, "each has one row"
         assert server.command("reconcile").returncode == 0
+
+
+def test_a_model_that_is_not_served_cannot_summarise(tmp_path: Path) -> None:
+    env = {"FOREBAY_CONVERSATION__SUMMARY_MODEL": "big"}
+    done = forebay("up", "--model", "scripted", "--data-dir", tmp_path, env=env)
+    assert done.returncode == 2
+    assert "conversation.summary_model: 'big' is not served; these are: scripted" in done.stderr

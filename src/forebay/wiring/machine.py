@@ -61,7 +61,14 @@ from forebay.tenancy.sql_records import SqlJournal
 from forebay.tokens.hf import HuggingFaceTokens
 from forebay.tokens.model import ModelTokens
 from forebay.wiring.ground import Ground, Ready, Watcher
-from forebay.wiring.models import catalog_of, describe_models, engine_of, tokens_of, weights_of
+from forebay.wiring.models import (
+    catalog_of,
+    describe_models,
+    engine_of,
+    require_summary_model,
+    tokens_of,
+    weights_of,
+)
 from forebay.wiring.plant import Plant
 
 _log = get_logger("forebay")
@@ -109,6 +116,7 @@ async def serve(settings: Settings, *, watcher: Watcher, stop: Stop) -> Farewell
     OSError (a port is taken), DirectoryBusy, WeightsError, EngineFault, StoreUnavailable, …
     """
     async with AsyncExitStack() as stack:
+        require_summary_model(settings)
         # The cheapest refusals first. The lock before the ports: when this very installation runs
         # already, that is the reason worth telling.
         _own(settings.data_dir, stack)

@@ -14,7 +14,7 @@ from forebay import __version__
 from forebay.catalog import FetchSettings, ModelSettings, describe
 from forebay.catalog.fetch import Weights, fetch, find
 from forebay.catalog.static import StaticCatalog
-from forebay.config import Settings
+from forebay.config import ConfigError, Settings
 from forebay.core.money import Price
 from forebay.engine.process import ChildEngine
 from forebay.engine.settings import EngineSettings
@@ -23,6 +23,18 @@ from forebay.tokens.convert import convert
 from forebay.tokens.model import ModelTokens
 from forebay.tokens.scripted import scripted_tokens
 from forebay.wiring.ground import Ground, Watcher
+
+
+def require_summary_model(settings: Settings) -> None:
+    """Raises ConfigError if summaries are to be made by a model that is not served."""
+    wished = settings.conversation.summary_model
+    served = [name for model in settings.models for name in model.names()]
+    if wished and wished not in served:
+        raise ConfigError(
+            [
+                f"conversation.summary_model: {wished!r} is not served; these are: {', '.join(served)}"
+            ]
+        )
 
 
 def fetch_settings(settings: Settings) -> FetchSettings:
