@@ -7,20 +7,22 @@ been told of a call stays true for ever: every later reading begins with the sam
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
 
+from forebay.catalog.static import StaticCatalog
+from forebay.conversation.memory import MemoryTurnLogs
 from forebay.core.call import Call
 from forebay.core.dialogue import Turn, TurnState
-from forebay.core.errors import ForebayError
+from forebay.core.errors import ForebayError, StoreUnavailable
 from forebay.core.event import CallEvent, Delta, Failed, Finished
-from forebay.core.usage import Outcome
+from forebay.core.usage import Outcome, UsageRow
 from forebay.pipeline.interactive import InteractivePipeline
 from forebay.testing.flaky import FlakyTurnLogs
 from forebay.testing.plans import Plan, Scenario, Seen
 from forebay.testing.watched import peek
-from forebay.testing.world import Topology
+from forebay.testing.world import MODEL, Topology
 from tests.simulation.test_dialogues import Talk
 
 ENDINGS = {
@@ -43,7 +45,7 @@ class Errands(Talk):
         self.resumed = 0
 
     def _call(self, plan: Plan) -> Call:
-        return replace(super()._call(plan), background=True, streamed=False)
+        return replace(super()._call(plan), background=True, streamed=False, logged=plan.streamed)
 
     def turn_of(self, seen: Seen) -> Turn | None:
         plan = seen.plan
@@ -58,7 +60,7 @@ class Errands(Talk):
         try:
             await pipeline.knock(self._principals[plan.tenant])
             call = self._call(plan)
-            seen.admitted = await pipeline.background.start(call, logged=plan.streamed)
+            seen.admitted, _ = await pipeline.background.start(call)
         except ForebayError as refusal:
             seen.refused = refusal
 
@@ -154,3 +156,87 @@ def test_the_errands_are_eventful_enough_to_mean_something() -> None:
     assert resumed > 10
     assert outcomes[Outcome.COMPLETED, True] > 20
     assert min(outcomes.get((kind, False), 0) for kind in Outcome if kind is not Outcome.EVICTED)
+
+
+class Errand(Errands):
+    """One call with a log, of six hundred tokens, and what befalls it."""
+
+    def __init__(self, befalls: Callable[[Errand], Awaitable[None]]) -> None:
+        plans = [Plan("req_000", 1, 0.5, "Go [[script length=600]]", max_tokens=700)]
+        super().__init__(1, Scenario(plans=plans, fate=False))
+        self.befalls = befalls
+
+    def goes_on(self, plan: Plan) -> tuple[str | None, str | None]:
+        return "conv_1", None
+
+    async def _client(self, seen: Seen, pipeline: InteractivePipeline) -> None:
+        self.loop.start("fate", self._befall())
+        await super()._client(seen, pipeline)
+
+    async def _befall(self) -> None:
+        await asyncio.sleep(2.0)
+        await self.befalls(self)
+
+    def judged(self) -> tuple[UsageRow, Turn | None]:
+        (seen,) = self.run().seen
+        return self.ledger.rows["req_000"], self.turn_of(seen)
+
+
+def test_what_our_own_store_cannot_keep_up_with_is_free() -> None:
+    class Broken(MemoryTurnLogs):
+        async def append(self, turn_id: str, position: int, events: bytes) -> None:
+            raise StoreUnavailable
+
+    async def breaks(errand: Errand) -> None:
+        (pipeline,) = errand.gateways.values()
+        broken = Broken(errand.conversations.logs._state)
+        pipeline.background._rooms = replace(pipeline.rooms, logs=broken)
+
+    row, turn = Errand(breaks).judged()
+    assert (row.outcome, row.reason, row.amount_nanos) == (Outcome.FAILED, "owner_failed", 0)
+    assert turn is not None
+    assert (turn.state, turn.reason) == (TurnState.FAILED, "owner_failed")
+
+
+def test_a_job_that_fits_no_engine_any_more_fails_at_the_restart() -> None:
+    """It would stand at the head of the line for ever."""
+
+    async def shrinks(errand: Errand) -> None:
+        errand.kill(errand.alive[0])
+        small = replace(MODEL, kv_tokens=128, context_tokens=128)
+        errand.catalog = StaticCatalog([small], errand.prices)
+        errand._start("machine")
+
+    row, turn = Errand(shrinks).judged()
+    assert (row.outcome, row.reason, row.amount_nanos) == (Outcome.FAILED, "model_too_small", 0)
+    assert turn is not None
+    assert turn.state is TurnState.FAILED
+
+
+def test_what_is_made_in_a_conversation_ends_with_it() -> None:
+    async def deletes(errand: Errand) -> None:
+        (pipeline,) = errand.gateways.values()
+        await errand.conversations.delete("org1", "conv_1")
+        await pipeline.background.forget("conv_1")
+
+    row, turn = Errand(deletes).judged()
+    assert (row.outcome, turn) == (Outcome.CANCELLED, None)
+    assert 0 < row.usage.output_tokens < 600
+
+
+def test_the_streams_of_what_a_stop_leaves_break_off_without_an_end() -> None:
+    async def stops(errand: Errand) -> None:
+        (pipeline,) = errand.gateways.values()
+        turn = errand.turn_of(errand.seen[0])
+        assert turn is not None
+        await pipeline.break_off(seconds=1.0)
+        events = [event async for bunch in pipeline.background.read(turn) for event in bunch]
+        assert any(isinstance(event, Delta) for event in events)
+        assert not any(isinstance(event, Finished | Failed) for event in events)
+        errand.kill(errand.alive[0])
+        errand._start("machine")
+
+    row, turn = Errand(stops).judged()
+    assert row.outcome is Outcome.COMPLETED
+    assert turn is not None
+    assert turn.state is TurnState.SHOWN

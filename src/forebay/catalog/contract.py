@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from forebay.core.call import Route
+from forebay.core.call import Capacity, Route
 from forebay.core.job import Lane, Sampling
 from forebay.core.principal import Principal
 
@@ -48,8 +48,8 @@ class Catalog(ABC):
         exist, anyhow."""
 
     @abstractmethod
-    def serves(self, model: str) -> bool:
-        """Whether there is a model of this id."""
+    def capacity(self, model: str) -> Capacity | None:
+        """Of the model of this id; None if there is none any more."""
 
     @abstractmethod
     def models(self, principal: Principal) -> list[ModelCard]:

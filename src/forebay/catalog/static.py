@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from forebay.catalog import choose
 from forebay.catalog.contract import Catalog, ModelCard
 from forebay.catalog.settings import ModelSettings
-from forebay.core.call import Route
+from forebay.core.call import Capacity, Route
 from forebay.core.job import Lane, Sampling
 from forebay.core.money import Price
 from forebay.core.principal import Principal
@@ -59,6 +59,7 @@ class StaticCatalog(Catalog):
             fingerprint=self._fingerprints[settings.id],
             pool_kv_tokens=settings.kv_tokens,
             pool_sequences=settings.max_sequences,
+            vocabulary=vocabulary(settings),
         )
 
     def defaults(self, model: str) -> Sampling:
@@ -67,8 +68,12 @@ class StaticCatalog(Catalog):
             return Sampling()
         return Sampling(temperature=settings.temperature, top_p=settings.top_p)
 
-    def serves(self, model: str) -> bool:
-        return any(each.id == model for each in self._models)
+    def capacity(self, model: str) -> Capacity | None:
+        for each in self._models:
+            if each.id == model:
+                tokens = min(each.context_tokens, each.kv_tokens)
+                return Capacity(vocabulary(each), tokens, each.max_sequences)
+        return None
 
     def models(self, principal: Principal) -> list[ModelCard]:
         return [_card(model) for model in self._models if choose.allowed(principal, model)]
@@ -83,6 +88,12 @@ def _card(model: ModelSettings) -> ModelCard:
         context_tokens=model.context_tokens,
         max_output_tokens=model.max_output_tokens,
     )
+
+
+def vocabulary(model: ModelSettings) -> str:
+    """Changes when the same token ids may mean something else: other weights, or another program."""
+    facts = (model.engine, model.id, model.source)
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
 
 
 def fingerprint(model: ModelSettings, engine_version: str) -> str:

@@ -73,7 +73,8 @@ class Call:
     It has `messages` (a chat), a `prompt` (text or token ids, to be completed as it is), or a
     `remembrance` (a chat whose earlier messages are here).
     `queue_deadline_seconds` is the longest that the client would have it wait in the queue. In the
-    `background`, nobody waits for it: its turn is its owner of record. `text_organisation_id` is whose
+    `background`, nobody waits for it: its turn is its owner of record; if it is `logged`, its events
+    are stored and can be read. `text_organisation_id` is whose
     text it has, if that is not who pays.
     """
 
@@ -92,6 +93,7 @@ class Call:
     queue_deadline_seconds: float | None = None
     body_bytes: int = 0  # of its request
     background: bool = False
+    logged: bool = False
     kind: Kind = Kind.CALL
     text_organisation_id: str = ""
 
@@ -115,7 +117,8 @@ class Route:
     `ceiling_tokens` is M₀, the output bound before the window is known; `asked` says whether the
     client named a maximum (a default may be lowered to what fits or what the balance affords, a
     wish never is). `pool_kv_tokens` is the KV memory of one engine of the pool: a call that needs more
-    could never run (Q9). `pool_sequences` is the most that one engine runs at once.
+    could never run (Q9). `pool_sequences` is the most that one engine runs at once. `vocabulary`
+    changes when token ids may mean something else.
     """
 
     model: str
@@ -129,6 +132,16 @@ class Route:
     fingerprint: str
     pool_kv_tokens: int | None = None
     pool_sequences: int | None = None
+    vocabulary: str = ""
+
+
+class Capacity(NamedTuple):
+    """What a model can take: prompts whose token ids mean this, so many tokens with the output, so
+    many choices."""
+
+    vocabulary: str
+    tokens: int
+    choices: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,13 +42,15 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Terminal: the settlement of this call is durable (L13). `text` is what was still held back."""
+    """Terminal: the settlement of this call is durable (L13). `completed_at`: when, if it is told of
+    later."""
 
     sequence: int
     attempt: int
     usage: Usage
     amount_nanos: int
     finish_reasons: tuple[FinishReason | None, ...]
+    completed_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

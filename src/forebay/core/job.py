@@ -95,7 +95,8 @@ class Job:
     its organisation, `deadline_seconds` the longest it may wait before its first lease.
     `resumable` is E8's verdict: a prefix of its output carries all decoding state. `kept`: the
     answer is stored with the settlement; `turn_id`: and as this turn of a dialogue, which, in the
-    `background`, has it enqueued again after the owner's death.
+    `background`, has it enqueued again after the owner's death. `vocabulary` says what its token ids
+    mean (`Route`).
     """
 
     id: str
@@ -115,6 +116,7 @@ class Job:
     kept: bool = False
     turn_id: str = ""
     background: bool = False
+    vocabulary: str = ""
     resume: Resume = field(default_factory=Resume)
 
     @property

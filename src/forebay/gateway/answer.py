@@ -98,6 +98,11 @@ class Relayed(ABC):
         return True
 
     @property
+    def may_break_off(self) -> bool:
+        """Whether the events may stop before their end, to be read on another time."""
+        return False
+
+    @property
     def include_usage(self) -> bool:
         """Whether the usage is the last event."""
         return True
@@ -299,7 +304,10 @@ class StreamedAnswer:
                 async for bunch in bunches:
                     await self._relay(bunch)
             if not self._ended and not self._watch.gone:
-                raise InternalError
+                if not x.may_break_off or not self._opened:
+                    raise InternalError
+                self._watch.finished = True
+                await x.send({"type": "http.response.body", "body": b"", "more_body": False})
         except Exception as fault:
             if not self._opened:
                 raise
@@ -358,7 +366,7 @@ class StreamedAnswer:
             writer = self._begin(choice, out)
             out.append(writer.finish(choice, reason, self._running()))
         if self._x.include_usage:
-            out.append(writer.usage(settled_usage(event.usage)))
+            out.append(writer.usage(settled_usage(event.usage), event.completed_at))
 
     def _running(self) -> WireUsage | None:
         if not self._x.running_usage or self._admitted is None:

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from forebay.core.dialogue import Turn
+from forebay.core.errors import IdempotencyKeyInUse, NotFound
 from forebay.core.event import Admitted, CallEvent
 from forebay.gateway.answer import (
     Answer,
@@ -49,17 +50,15 @@ class Reading(Relayed):
     def opens_late(self) -> bool:
         return False
 
+    @property
+    def may_break_off(self) -> bool:
+        return True
+
     def events(self) -> AsyncGenerator[list[CallEvent], None]:
         return self.services.background.read(self.turn)
 
     def writer(self, admitted: Admitted) -> AnswerWriter:
-        said = self.turn.said
-        return BackgroundEvents(
-            frame_of(self.turn),
-            self.services.clock,
-            after=self.after,
-            completed_at=said.completed_at if said else None,
-        )
+        return BackgroundEvents(frame_of(self.turn), self.services.clock, after=self.after)
 
     def headers(self, admitted: Admitted) -> Headers:
         return [*Relayed.headers(self, admitted), *self.more_headers]
@@ -94,12 +93,10 @@ class BegunAnswer:
             headers.append((b"x-forebay-ignored", ignored_header(x.request.ignored)))
         call_id = await services.background.begun_before(x.call)
         if call_id is None:
-            call_id = x.call.id
-            self._admitted = await services.background.start(x.call, logged=x.request.streamed)
+            self._admitted, turn = await services.background.start(x.call)
         else:
+            turn = await self._begun_before(call_id)
             headers.append(REPLAYED)
-        id_ = ID_PREFIX + call_id.removeprefix("req_")
-        turn = await services.turns.response(x.call.principal, id_)
         if x.request.streamed:
             place = (x.scope, x.receive, x.send, services, x.settings, x.responder)
             await StreamedAnswer(Reading(*place, turn, more_headers=tuple(headers))).run()
@@ -107,6 +104,14 @@ class BegunAnswer:
         if self._admitted is not None:
             headers += Relayed.headers(x, self._admitted)
         await x.responder.json(x.scope, x.send, stored_response(turn, services), headers=headers)
+
+    async def _begun_before(self, call_id: str) -> Turn:
+        """Raises IdempotencyKeyInUse: it may be about to be stored, or was deleted."""
+        id_ = ID_PREFIX + call_id.removeprefix("req_")
+        try:
+            return await self._x.services.turns.response(self._x.call.principal, id_)
+        except NotFound:
+            raise IdempotencyKeyInUse from None
 
 
 def stored_response(turn: Turn, services: Services) -> WireResponse:

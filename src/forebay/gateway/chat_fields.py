@@ -134,6 +134,7 @@ CHAT_FIELDS: Mapping[str, Field] = table(
         refused("function_call", "the older name of tool_choice", ("none", "auto", *NOTHING)),
         refused("top_logprobs", "the engines here report the chosen token's alone", (0,)),
         refused("previous_response_id", "use conversation, or POST /v1/responses"),
+        refused("background", "use POST /v1/responses"),
         refused("audio", "text only"),
         refused("modalities", "text only", (["text"], *NOTHING)),
         refused("prediction", "predicted outputs are not built"),

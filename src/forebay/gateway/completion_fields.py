@@ -62,6 +62,7 @@ COMPLETION_FIELDS: Mapping[str, Field] = table(
         refused("suffix", "text is only continued, not filled in"),
         refused("conversation", "use POST /v1/chat/completions, or POST /v1/responses"),
         refused("previous_response_id", "use POST /v1/responses"),
+        refused("background", "use POST /v1/responses"),
         refused("response_format", "use POST /v1/chat/completions", ({"type": "text"}, "", {})),
     ),
     COMMON_REFUSED,

@@ -39,7 +39,7 @@ from forebay.gateway.items import WireItem, wire_item
 from forebay.gateway.meter import enter
 from forebay.gateway.request import asks_to_be_strict, require_nothing_ignored
 from forebay.gateway.respond import Responder
-from forebay.gateway.services import GatewaySettings, Services
+from forebay.gateway.services import Background, GatewaySettings, Services
 from forebay.pipeline.dialogues import Dialogues
 
 _CONVERSATIONS = "/v1/conversations"
@@ -57,6 +57,7 @@ class Asked:
 
     principal: Principal
     dialogues: Dialogues
+    background: Background
     path: Mapping[str, str]
     query: bytes
     body: ConversationRequest
@@ -102,6 +103,7 @@ class ConversationEndpoint:
         asked = Asked(
             principal,
             services.dialogues,
+            services.background,
             scope["path_params"],
             scope["query_string"],
             body,
@@ -155,6 +157,7 @@ async def _update(asked: Asked) -> WireConversation:
 
 async def _delete(asked: Asked) -> DeletedConversation:
     await asked.dialogues.delete(asked.principal, asked.id)
+    await asked.background.forget(asked.id)
     return DeletedConversation(id=asked.id)
 
 

@@ -103,7 +103,8 @@ def overview_text(address: str) -> str:
     lines = [
         "# Forebay",
         "",
-        "> An OpenAI-compatible LLM API: chat, completions and models. The base URL of a client is "
+        "> An OpenAI-compatible LLM API: chat, completions, responses (in the background, too), conversations and "
+        "models. The base URL of a client is "
         f"{base}, its API key goes into the header `Authorization: Bearer fbk_live_…`.",
         "",
         'Every error is `{"error": {…}}` with a `code` that is explained below. What a field or '

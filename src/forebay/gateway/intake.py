@@ -77,4 +77,5 @@ class Intake:
             queue_deadline_seconds=queue_deadline_seconds(scope["headers"]),
             body_bytes=body_bytes,
             background=request.background,
+            logged=request.streamed and request.background,
         )

@@ -97,9 +97,11 @@ class ResponseEvents(AnswerWriter):
             )
         )
 
-    def usage(self, usage: WireUsage) -> bytes:
+    def usage(self, usage: WireUsage, completed_at: float | None = None) -> bytes:
         assert self._message is not None  # the answer has finished
-        response: WireResponse = self._frame.ended(self._message, usage, self._completed_at())
+        response: WireResponse = self._frame.ended(
+            self._message, usage, completed_at or self._clock.now()
+        )
         type_ = b"response." + response.status.encode()
         return self._event(type_, b'"response":' + encode_safely(response))
 
@@ -108,24 +110,17 @@ class ResponseEvents(AnswerWriter):
         values = (error.code, error.message, error.param)
         return self._event(b"error", seen % tuple(encode_safely(value) for value in values))
 
-    def _completed_at(self) -> float:
-        return self._clock.now()
-
     def _event(self, type_: bytes, rest: bytes) -> bytes:
         sequence, self._sequence = self._sequence, self._sequence + 1
         return b"" if sequence <= self._after else _head(type_) + rest + _tail(sequence)
 
 
 class BackgroundEvents(ResponseEvents):
-    """Of a response in the background: those with a number above `after`. `completed_at`: of one that
-    has its answer already."""
+    """Of a response in the background: those with a number above `after`."""
 
-    def __init__(
-        self, frame: Frame, clock: Clock, *, after: int = -1, completed_at: float | None = None
-    ) -> None:
+    def __init__(self, frame: Frame, clock: Clock, *, after: int = -1) -> None:
         super().__init__(frame, clock)
         self._after = after
-        self._ended_at = completed_at
         self._sequence = 0
         self._in_progress = False
 
@@ -151,9 +146,6 @@ class BackgroundEvents(ResponseEvents):
     def error(self, error: WireError) -> bytes:
         response = b'"response":' + encode_safely(self._frame.unanswered(error))
         return self.started() + self._event(b"response.failed", response)
-
-    def _completed_at(self) -> float:
-        return super()._completed_at() if self._ended_at is None else self._ended_at
 
 
 def _head(type_: bytes) -> bytes:

@@ -16,12 +16,13 @@ from forebay.catalog.contract import Catalog
 from forebay.core.call import Call
 from forebay.core.clock import Clock, IdSource, Spawn
 from forebay.core.dialogue import Turn
-from forebay.core.event import Admitted, CallEvent
+from forebay.core.event import CallEvent
 from forebay.core.principal import Principal
 from forebay.gateway.cors import check_origins
 from forebay.gateway.peers import check_networks
 from forebay.observe.metrics import Metrics
 from forebay.pipeline.administration import Administration
+from forebay.pipeline.background import Begun
 from forebay.pipeline.dialogues import Dialogues
 from forebay.pipeline.turns import ShownTurns
 from forebay.tenancy.contract import Tenancy
@@ -53,8 +54,8 @@ class Background(Protocol):
     """Calls for which nobody waits, as the gateway sees them; a turn is what the pipeline stores of
     one."""
 
-    async def start(self, call: Call, *, logged: bool) -> Admitted:
-        """Begin it, with events that can be read if it is logged; raises what refuses it."""
+    async def start(self, call: Call) -> Begun:
+        """Begin it; raises what refuses it."""
 
     async def begun_before(self, call: Call) -> str | None:
         """The id of the call that has this one's idempotency key, if there is one."""
@@ -66,10 +67,13 @@ class Background(Protocol):
         """Whether its events can be read."""
 
     def read(self, turn: Turn) -> AsyncGenerator[list[CallEvent], None]:
-        """All of them, from Admitted to Finished or Failed, as they come."""
+        """All of them, from Admitted to Finished or Failed, as they come; broken off by a stop."""
 
     async def cancel(self, turn: Turn) -> Turn:
         """End it, if it has not ended. Raises KeyError if it is gone."""
+
+    async def forget(self, conversation_id: str) -> None:
+        """This conversation was deleted: end what is made in it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,8 +111,8 @@ class AnswerWriter(ABC):
         """The last chunk of a choice."""
 
     @abstractmethod
-    def usage(self, usage: WireUsage) -> bytes:
-        """The usage, after all choices have finished."""
+    def usage(self, usage: WireUsage, completed_at: float | None = None) -> bytes:
+        """The usage, after all choices have finished; `completed_at`: when, if that was not now."""
 
     def error(self, error: WireError) -> bytes:
         """A failure after the status line has left."""
@@ -144,7 +144,7 @@ class ChunkWriter(AnswerWriter):
         )
         self._usage_null = b',"usage":null}\n\n' if include_usage else b"}\n\n"
 
-    def usage(self, usage: WireUsage) -> bytes:
+    def usage(self, usage: WireUsage, completed_at: float | None = None) -> bytes:
         """A chunk of its own, without choices."""
         return self._head + b"]" + self._tail(usage)
 

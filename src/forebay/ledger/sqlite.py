@@ -131,7 +131,9 @@ class SqliteLedger(Ledger, Books):
         )
 
     async def usage(self, query: UsageQuery) -> list[UsageRow]:
-        return await self._readers.reports.ask(lambda store: sqlite_reads.usage(store, query))
+        # One call's is in a request's way; all others may take long.
+        readers = self._readers.calls if query.call_id else self._readers.reports
+        return await readers.ask(lambda store: sqlite_reads.usage(store, query))
 
     async def totals(self, query: UsageQuery, *, by: str) -> list[UsageTotal]:
         return await self._readers.reports.ask(lambda store: sqlite_reads.totals(store, query, by))

@@ -15,7 +15,8 @@ whichever process finds it pending at its start adopts its hold and has the job 
 - Of one that is not, nothing is shown before its end, and the next attempt begins anew.
 - Whoever reads may leave; the call ends when it has ended, or is cancelled: then what was generated is
   charged.
-- A stop that waits lets running ones end, and leaves waiting ones to the next process.
+- A stop that waits lets running ones end, and leaves waiting ones to the next process. Their readers'
+  streams break off, without an end.
 
 Not here: the walk itself (`interactive.py`), what is stored (`background_log.py`), HTTP
 (`forebay.gateway`).
@@ -27,7 +28,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from forebay.core.call import Call
 from forebay.core.dialogue import Ending, Turn, TurnState
@@ -59,13 +60,13 @@ from forebay.pipeline.kept_answer import key_refusal
 from forebay.pipeline.rooms import Rooms
 from forebay.stream import EventLog
 
-# A job that was begun so often may be what kills its processes.
-MOST_ADOPTIONS = 10
+# A job that was adopted so often may be what kills its processes.
+MOST_ADOPTIONS = 20
 # A part of a log that the store refuses is tried again after these.
 LOG_DELAYS_SECONDS = (0.25, 0.5, 1.0, 2.0)
 # A call that was cancelled has ended after an engine step; whoever cancelled waits for that, but not longer.
 END_SECONDS = 10.0
-_LOOK_SECONDS = 0.05
+_LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 0.05, 1.0
 
 Again = Callable[[Job], AsyncGenerator[list[CallEvent], None]]
 
@@ -74,24 +75,36 @@ class Hopeless(Exception):
     """A call that cannot go on; the message is why, in a word."""
 
 
+class Deleted(Exception):
+    """A turn that is not wanted any more."""
+
+
 class Owner(Protocol):
     """The process that runs them."""
 
     process: str
 
     async def suspend(self, call_id: str) -> bool: ...
+    def blame(self, call_id: str) -> None: ...
+
+
+class Begun(NamedTuple):
+    """A response that has its place in the queue."""
+
+    admitted: Admitted
+    turn: Turn
 
 
 class _Running:
-    """One of this process."""
+    """One of this process. `parts` of its log are stored."""
 
-    def __init__(self, turn_id: str, call_id: str, *, logged: bool, parts: int = 0) -> None:
-        self.turn_id = turn_id
-        self.call_id = call_id
-        self.logged = logged
-        self.parts = parts  # of its log that are stored
+    def __init__(self, turn: Turn, *, logged: bool, parts: int = 0) -> None:
+        self.turn_id, self.call_id = turn.id, turn.call_id
+        self.conversation_id = turn.conversation_id
+        self.logged, self.parts = logged, parts
         self.log = EventLog()
         self.begun = False
+        self.fault: Exception | None = None
         self.admitted = asyncio.get_running_loop().create_future()
         self.task: asyncio.Task[None] | None = None
 
@@ -105,16 +118,17 @@ class BackgroundCalls:
         self._walk = walk
         self._again = again
         self._running: dict[str, _Running] = {}
+        self._stopping = False
 
-    async def start(self, call: Call, *, logged: bool) -> Admitted:
+    async def start(self, call: Call) -> Begun:
         """Begin it and answer when it has its place in the queue; raises what refuses it."""
         wish = call.remembrance
         if wish is None or wish.turn_id is None:
             raise InternalError("A call in the background has a turn that is stored.")
-        running = _Running(wish.turn_id, call.id, logged=logged)
+        running = _Running(_named(call, wish.turn_id, wish.conversation_id), logged=call.logged)
         self._begin(running, self._walk(call))
         admitted: Admitted = await asyncio.shield(running.admitted)
-        return admitted
+        return Begun(admitted, self._rooms.remember.turn_of(call, admitted))
 
     async def begun_before(self, call: Call) -> str | None:
         """The id of the call that has this one's idempotency key. Raises IdempotencyKeyReused if that
@@ -137,21 +151,26 @@ class BackgroundCalls:
 
     async def is_logged(self, turn: Turn) -> bool:
         """Whether its events can be read."""
-        running = self._running.get(turn.id)
-        return running.logged if running else bool(await self._rooms.logs.read(turn.id))
+        if (running := self._running.get(turn.id)) is not None:
+            return running.logged
+        try:
+            return bool(decode_parts(await self._rooms.logs.read(turn.id)))
+        except Unreadable:
+            return False
 
     async def read(self, turn: Turn) -> AsyncGenerator[list[CallEvent], None]:
-        """All events of a call that is logged, from the first on, as they come."""
+        """All events of a call that is logged, from the first on, as they come. They end without a
+        terminal one if this process stops before the call ends."""
         told = 0
         if (running := self._running.get(turn.id)) is not None:
             async with aclosing(running.log.read()) as bunches:
                 async for bunch in bunches:
                     yield bunch
-                    if any(isinstance(event, Finished | Failed) for event in bunch):
-                        return
                     told += sum(isinstance(event, Admitted | Delta) for event in bunch)
-        turn = await self._ended(turn)
-        events = decode_parts(await self._rooms.logs.read(turn.id))
+        try:
+            turn, events = await self._end_of(turn)
+        except (KeyError, ShuttingDown):
+            return
         yield events[told:]  # more may be stored than this process came to tell
         if turn.state is TurnState.SHOWN and turn.said is not None:
             yield conclusion(turn.said, events)
@@ -159,9 +178,23 @@ class BackgroundCalls:
             yield [Failed(len(events) + 1, 1, failure(turn))]
 
     async def cancel(self, turn: Turn) -> Turn:
-        """End it, if it has not ended; answers it as it is then. Raises KeyError if it is gone."""
+        """End it, if it has not ended; answers it as it is then. Raises KeyError if it is gone,
+        StoreUnavailable if its end cannot be stored just now."""
         await self._stop(self._running.get(turn.id))
-        return await self._ended(turn)
+        give_up_at = self._rooms.clock.monotonic() + END_SECONDS
+        while turn.state.is_pending:
+            turn = await self._rooms.remember.find(turn.organisation_id, turn.id)
+            if turn.state.is_pending:
+                if self._rooms.clock.monotonic() > give_up_at:
+                    raise StoreUnavailable("How this response ends cannot be stored just now.")
+                await asyncio.sleep(_LOOK_SECONDS)
+        return turn
+
+    async def forget(self, conversation_id: str) -> None:
+        """The conversation was deleted: what is made in it is not wanted any more."""
+        for running in list(self._running.values()):
+            if running.conversation_id == conversation_id:
+                await self._stop(running)
 
     async def adopt(self) -> None:
         """At start, before anybody resolves what earlier processes left behind: go on with it."""
@@ -171,16 +204,22 @@ class BackgroundCalls:
         for fault in filter(None, faults):
             raise fault
 
-    async def drain(self) -> None:
-        """Wait for those that run; those that wait in the queue are left to the next process."""
+    async def suspend(self) -> None:
+        """Leave those that wait in the queue to the next process; this one begins no others."""
+        self._stopping = True
         for running in list(self._running.values()):
             if await self._owner.suspend(running.call_id):
                 await self._stop(running)
+
+    async def drain(self) -> None:
+        """Wait for those that run."""
+        await self.suspend()
         while tasks := [each.task for each in self._running.values() if each.task is not None]:
             await asyncio.wait(tasks)
 
     def let_go(self) -> None:
         """Stop reading all of them; a process that stops like this leaves them as a crash would."""
+        self._stopping = True
         for running in self._running.values():
             if running.task is not None:
                 running.task.cancel()
@@ -191,34 +230,40 @@ class BackgroundCalls:
         self._running[running.turn_id] = running
         attending = self._attend(running, bunches)
         running.task = self._rooms.spawn(attending, name=f"background {running.call_id}")
+        # Not a `finally` of its own: a task that is cancelled before its first step has none.
+        running.task.add_done_callback(lambda _: self._left(running))
 
     async def _attend(
         self, running: _Running, bunches: AsyncGenerator[list[CallEvent], None]
     ) -> None:
-        """Read its events for whoever wants them. Cancelled: it is not to go on."""
-        fault: Exception | None = None
+        """Store its events for whoever reads them. Cancelled: it is not to go on."""
         try:
             async with aclosing(bunches):
                 async for bunch in bunches:
                     await self._took(running, bunch)
-        except KeyError:
-            pass  # its turn was deleted
-        except Exception as refusal:
-            fault = refusal
+        except Deleted:
+            return
+        except Exception as fault:
+            running.fault = fault
             if running.admitted.done():  # else it is told to who began it
                 log = self._rooms.report.log
-                log.error("background_failed", request_id=running.call_id, exc_info=refusal)
-        finally:
-            del self._running[running.turn_id]
-            running.log.end(fault)
-            if not running.admitted.done():
-                running.admitted.set_exception(fault or InternalError())
-                running.admitted.exception()  # who began it may have left
+                log.error("background_failed", request_id=running.call_id, exc_info=fault)
+
+    def _left(self, running: _Running) -> None:
+        del self._running[running.turn_id]
+        running.log.end()  # how it ended, its turn says
+        if not running.admitted.done():
+            running.admitted.set_exception(running.fault or ShuttingDown())
+            running.admitted.exception()  # who began it may have left
 
     async def _took(self, running: _Running, bunch: Sequence[CallEvent]) -> None:
         if running.logged:
-            await self._store(running, encode_part(bunch))
-            running.log.append(bunch)
+            try:
+                await self._store(running, encode_part(bunch))
+            except StoreUnavailable:
+                self._owner.blame(running.call_id)
+                raise
+            running.log.append([each for each in bunch if not isinstance(each, Finished | Failed)])
         for event in bunch:
             if isinstance(event, Started | Delta):
                 running.begun = True
@@ -226,13 +271,15 @@ class BackgroundCalls:
                 running.admitted.set_result(event)
 
     async def _store(self, running: _Running, part: bytes) -> None:
-        """Durable before it is shown. Raises StoreUnavailable after some tries, KeyError."""
+        """Durable before it is shown. Raises StoreUnavailable after some tries, Deleted."""
         if not part:
             return
         for delay in (*LOG_DELAYS_SECONDS, None):
             try:
                 await self._rooms.logs.append(running.turn_id, running.parts, part)
                 break
+            except KeyError:
+                raise Deleted from None
             except StoreUnavailable:
                 if delay is None:
                     raise
@@ -245,15 +292,21 @@ class BackgroundCalls:
             running.task.cancel()
             await asyncio.wait([running.task])
 
-    async def _ended(self, turn: Turn) -> Turn:
-        """The turn once it is not pending, for a while. Raises KeyError if it is gone."""
-        remember, clock = self._rooms.remember, self._rooms.clock
-        give_up_at = clock.monotonic() + END_SECONDS
-        while turn.state.is_pending and clock.monotonic() < give_up_at:
-            turn = await remember.find(turn.organisation_id, turn.id)
-            if turn.state.is_pending:
-                await asyncio.sleep(_LOOK_SECONDS)
-        return turn
+    async def _end_of(self, turn: Turn) -> tuple[Turn, list[CallEvent]]:
+        """The turn once it is not pending, and its log. Raises KeyError if it is gone, ShuttingDown if
+        nobody here will see its end."""
+        delay = _LOOK_SECONDS
+        while True:
+            try:
+                turn = await self._rooms.remember.find(turn.organisation_id, turn.id)
+                if not turn.state.is_pending:
+                    return turn, decode_parts(await self._rooms.logs.read(turn.id))
+            except StoreUnavailable:
+                pass  # whoever reads has time
+            if self._stopping and turn.id not in self._running:
+                raise ShuttingDown
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, _LONGEST_LOOK_SECONDS)
 
     # -- one that another process began ---------------------------------------------------------------
 
@@ -270,37 +323,65 @@ class BackgroundCalls:
         rooms.remember.adopt(turn)
         parts = await rooms.logs.read(turn.id)
         try:
-            job, events = decode_job(turn.job), decode_parts(parts)
+            (job, admitted), events = decode_job(turn.job), decode_parts(parts)
             self._require_hope(job, events, attempt)
         except (Unreadable, Hopeless) as why:
             bill = Bill(Usage(0, 0), Outcome.FAILED, str(why) or "job_unreadable")
             await rooms.resolve.release(turn.call_id, attempt, bill)
             return
-        running = _Running(turn.id, turn.call_id, logged=bool(parts), parts=len(parts))
+        running = _Running(turn, logged=admitted is not None, parts=len(parts))
+        if admitted is not None and not events:
+            await self._store(running, encode_part([admitted]))
+            events = [admitted]
         if events:
             running.log.append(events)
+        running.begun = any(isinstance(event, Delta) for event in events)
         running.admitted.cancel()  # nobody waits for that
         next_job = replace(job, attempt=attempt, owner=self._owner.process)
         self._begin(running, self._again(goes_on(next_job, events)))
 
     def _require_hope(self, job: Job, events: Sequence[CallEvent], attempt: int) -> None:
+        now = self._rooms.catalog.capacity(job.model)
         if attempt > MOST_ADOPTIONS:
             raise Hopeless("too_many_attempts")
         if not job.resumable and any(isinstance(event, Delta) for event in events):
             raise Hopeless("not_resumable")
-        if not self._rooms.catalog.serves(job.model):
+        if now is None or now.vocabulary != job.vocabulary:
             raise Hopeless("model_gone")
+        tokens = job.choices * (job.input_tokens + job.ceiling_tokens)
+        if tokens > now.tokens or job.choices > now.choices:
+            raise Hopeless("model_too_small")
 
 
 def failure(turn: Turn) -> ForebayError:
     """Why it has no answer."""
     if turn.state is TurnState.CANCELLED:
         return CallCancelled()
-    return _FAILURES.get(turn.reason, EngineFailed)()
+    if (why := _REASONS.get(turn.reason)) is not None:
+        return InternalError(f"{why} It costs nothing.")
+    return _FAULTS.get(turn.reason, EngineFailed)()
 
 
-_FAILURES: dict[str, type[ForebayError]] = {
+_FAULTS: dict[str, type[ForebayError]] = {
     "queue_deadline": QueueDeadline,
     "server_shutdown": ShuttingDown,
     "store_unavailable": StoreUnavailable,
 }
+_RESTARTED = "The server was restarted while this response was made,"
+_REASONS = {
+    "job_unreadable": f"{_RESTARTED} and the new version cannot go on with it.",
+    "model_gone": f"{_RESTARTED} and its model is not served any more, or was replaced.",
+    "model_too_small": f"{_RESTARTED} and its model has no room for it any more.",
+    "not_resumable": f"{_RESTARTED} and one with a seed, penalties, JSON or log-probabilities cannot go on "
+    "from the middle of its text.",
+    "owner_died": "The process that made this response died.",
+    "owner_failed": "What was generated could not be stored.",
+    "too_many_attempts": f"{_RESTARTED} again and again.",
+    "worker_died": "The processes that generated this response died.",
+}
+
+
+def _named(call: Call, turn_id: str, conversation_id: str | None) -> Turn:
+    """What is known of the turn of a call that has not begun."""
+    organisation_id = call.principal.scopes.organisation_id
+    return Turn(turn_id, organisation_id, call.id, 0.0, 0.0, (), conversation_id)

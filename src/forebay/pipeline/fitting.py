@@ -43,9 +43,12 @@ class Fitting:
             except ContextLengthExceeded:
                 raise too_long(call, route, "far more") from None
         prompt, kept = await self._most(call, route, recalled)
-        if kept is None and recalled.dialogue.summary:  # it does not even fit beside what is new
-            recalled = recalled.whole()
-            prompt, kept = await self._most(call, route, recalled)
+        if not kept and recalled.dialogue.summary and (kept is None or recalled.dialogue.turns):
+            # It does not fit beside what is new, or it is in the way of the newest turn.
+            whole = recalled.whole()
+            fuller, more = await self._most(call, route, whole)
+            if kept is None or more:
+                recalled, prompt, kept = whole, fuller, more
         if prompt is None:
             raise too_long(call, route, "far more")
         return prompt, recalled.window(kept or 0)

@@ -20,7 +20,6 @@ from forebay.core.call import Call, Prompt, Route
 from forebay.core.dialogue import Window
 from forebay.core.errors import (
     AlreadyResolved,
-    EngineFailed,
     FlowFull,
     ForebayError,
     KeyClaimed,
@@ -32,15 +31,13 @@ from forebay.core.event import (
     AbandonReason,
     Admitted,
     CallEvent,
-    Failed,
-    Finished,
     LeaseExpired,
     StreamEvent,
 )
 from forebay.core.hold import Bill, Claim, Hold, HoldRequest
 from forebay.core.job import Flow, Job, Removal, Resume
 from forebay.core.principal import Principal
-from forebay.core.usage import Outcome, Usage, UsageRow
+from forebay.core.usage import Outcome, Usage
 from forebay.pipeline.background import BackgroundCalls
 from forebay.pipeline.background_log import encode_job
 from forebay.pipeline.fitting import Fitting
@@ -128,7 +125,8 @@ class InteractivePipeline:
         live.due = due
         async with self._living(live):
             if recalled is not None:
-                stored = encode_job(job) if job.background else b""
+                shown = admitted if call.logged else None
+                stored = encode_job(job, shown) if job.background else b""
                 await rooms.remember.begin(call, recalled, admitted, job=stored)
                 recalled = None  # the past is large, and the answer may take long
             self._refuse_if_breaking_off()
@@ -152,6 +150,7 @@ class InteractivePipeline:
                     break
                 except (FlowFull, LaneFull):
                     await asyncio.sleep(FULL_SECONDS)
+            self._start_deadline(live)
             while not live.ended:
                 yield await self._next(live)
 
@@ -355,6 +354,7 @@ class InteractivePipeline:
             kept=call.idempotency is not None,
             turn_id=(call.remembrance and call.remembrance.turn_id) or "",
             background=call.background,
+            vocabulary=route.vocabulary,
         )
 
     def _deadline_seconds(self, call: Call, flow: Flow) -> float | None:
@@ -393,14 +393,16 @@ class InteractivePipeline:
         if event.attempt != job.attempt:
             return None
         attempt = job.attempt + 1
-        if (live.output_tokens and not job.resumable) or attempt > MOST_ATTEMPTS:
+        often = attempt - live.first_attempt >= MOST_ATTEMPTS
+        if (live.output_tokens and not job.resumable) or often:
             bill = _nothing(Outcome.FAILED, "worker_died")
-            return _terminal(live, await self.rooms.resolve.release(job.id, job.attempt, bill))
+            row = await self.rooms.resolve.release(job.id, job.attempt, bill)
+            return live.terminal(row)
         live.dispatching = True
         try:
             await self.rooms.ledger.dispatch(job.id, attempt)
         except AlreadyResolved as done:
-            return _terminal(live, done.row)
+            return live.terminal(done.row)
         resume = Resume(
             token_ids=live.received(),
             sequence=live.sequence,
@@ -434,6 +436,11 @@ class InteractivePipeline:
             await self._resolve_left(live)
         finally:
             self._forget(live)
+
+    def blame(self, call_id: str) -> None:
+        """If this call ends now, it is our fault and not its client's."""
+        if (live := self._live.get(call_id)) is not None:
+            live.failed = True
 
     async def suspend(self, call_id: str) -> bool:
         """Take a call in the background out of the queue, for the next process to go on with, once
@@ -483,12 +490,3 @@ def _claim(call: Call, head: bytes = b"") -> Claim | None:
 
 def _nothing(outcome: Outcome, reason: str) -> Bill:
     return Bill(Usage(0, 0), outcome, reason)
-
-
-def _terminal(live: LiveCall, row: UsageRow | None) -> Finished | Failed:
-    """The terminal event that a resolution stands for, after its worker could not send it."""
-    sequence, attempt = live.sequence + 1, live.job.attempt
-    if row is not None and row.outcome is Outcome.COMPLETED:
-        reasons = row.usage.finish_reasons
-        return Finished(sequence, attempt, row.usage, row.amount_nanos, reasons)
-    return Failed(sequence, attempt, EngineFailed())

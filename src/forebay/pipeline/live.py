@@ -9,9 +9,10 @@ import asyncio
 
 from forebay.admission import Permit
 from forebay.core.clock import Clock
+from forebay.core.errors import EngineFailed
 from forebay.core.event import Delta, Failed, Finished, Started
 from forebay.core.job import Job
-from forebay.core.usage import Outcome, Timings
+from forebay.core.usage import Outcome, Timings, UsageRow
 from forebay.pipeline.summaries import Due
 from forebay.stream import Reader
 
@@ -20,15 +21,16 @@ class LiveCall:
     """One call from its hold to its end. Used by the one task that iterates it, and its timer."""
 
     __slots__ = (
-        "_accepted_at", "_clock", "_ids", "broken_off", "deadline", "dispatching", "due", "ended", "enqueued",
-        "failed", "finished", "job", "output_tokens", "permit", "queue_ms", "ran", "reader", "refused_for", "sequence",
-        "settled", "suspended", "ttft_ms",
+        "_accepted_at", "_clock", "_ids", "broken_off", "deadline", "dispatching", "due", "ended",
+        "enqueued", "failed", "finished", "first_attempt", "job", "output_tokens", "permit",
+        "queue_ms", "ran", "reader", "refused_for", "sequence", "settled", "suspended", "ttft_ms",
     )  # fmt: skip
 
     def __init__(
         self, job: Job, reader: Reader, clock: Clock, permit: Permit | None = None
     ) -> None:
         self.job = job
+        self.first_attempt = job.attempt
         self.reader = reader
         self.permit = permit  # None once it was settled (A4)
         self.due: Due | None = None
@@ -91,6 +93,14 @@ class LiveCall:
         if self.enqueued:
             return Outcome.CANCELLED, "client_gone"
         return Outcome.REJECTED, self.refused_for
+
+    def terminal(self, row: UsageRow | None) -> Finished | Failed:
+        """The terminal event that a resolution stands for, after its worker could not send it."""
+        sequence, attempt = self.sequence + 1, self.job.attempt
+        if row is not None and row.outcome is Outcome.COMPLETED:
+            reasons = row.usage.finish_reasons
+            return Finished(sequence, attempt, row.usage, row.amount_nanos, reasons)
+        return Failed(sequence, attempt, EngineFailed())
 
     def elapsed_ms(self) -> int:
         """Since the call was about to be enqueued."""

@@ -35,6 +35,7 @@ from forebay.core.dialogue import (
 from forebay.core.errors import (
     CallerError,
     ConversationLocked,
+    InternalError,
     InvalidRequest,
     NotFound,
     StoreUnavailable,
@@ -159,21 +160,7 @@ class CallTurns:
         wish = recalled.wish
         if wish.turn_id is None:
             return
-        now, window = admitted.created_at, admitted.window
-        turn = Turn(
-            id=wish.turn_id,
-            organisation_id=call.principal.scopes.organisation_id,
-            call_id=call.id,
-            created_at=now,
-            expires_at=now + self.settings.ttl_seconds,
-            input=wish.input,
-            conversation_id=recalled.conversation_id,
-            previous_id=wish.previous_id,
-            record=wish.record,
-            background=call.background,
-            job=job,
-            window="" if window is None or window.is_whole else str(window),
-        )
+        turn = replace(self.turn_of(call, admitted), job=job)
         self._open[call.id] = turn.id  # first: whoever resolves the call from now on drops the turn
         try:
             await self._begin(turn, recalled)
@@ -181,6 +168,25 @@ class CallTurns:
             if wish.fresh:  # asked for again, the call begins it anew
                 raise ConversationLocked from None
             raise _gone(wish, recalled.conversation_id) from None
+
+    def turn_of(self, call: Call, admitted: Admitted) -> Turn:
+        """The turn of a call that has one, as it is when the call begins. Raises InternalError."""
+        wish, window, now = call.remembrance, admitted.window, admitted.created_at
+        if wish is None or wish.turn_id is None or window is None:
+            raise InternalError(f"The call {call.id} is no turn.")
+        return Turn(
+            id=wish.turn_id,
+            organisation_id=call.principal.scopes.organisation_id,
+            call_id=call.id,
+            created_at=now,
+            expires_at=now + self.settings.ttl_seconds,
+            input=wish.input,
+            conversation_id=window.conversation_id,
+            previous_id=wish.previous_id,
+            record=wish.record,
+            background=call.background,
+            window="" if window.is_whole else str(window),
+        )
 
     async def _begin(self, turn: Turn, recalled: Recalled) -> None:
         if recalled.renewed and turn.conversation_id is not None:
@@ -233,7 +239,9 @@ class CallTurns:
             row = await self._resolution(organisation_id, turn.call_id)
             if row is not None:
                 await self.tell(turn_id, row)
-                turn = _told(turn, row)
+                turn = await self._turns.find(organisation_id, turn_id)
+                if turn.state.is_pending:  # the store does not take it just now
+                    turn = _told(turn, row)
         if turn.state is not TurnState.SHOWN and not turn.background:
             raise KeyError(turn_id)
         return turn
@@ -255,7 +263,9 @@ class CallTurns:
         except KeyError:
             if wish.previous_id is None:
                 raise
-            await self.find(organisation_id, wish.previous_id)
+            turn = await self.find(organisation_id, wish.previous_id)
+            if turn.state is not TurnState.SHOWN:
+                raise _unanswered(turn) from None
             return await self._turns.past(organisation_id, **where)
 
     async def _resolution(self, organisation_id: str, call_id: str) -> UsageRow | None:
@@ -299,6 +309,19 @@ class ShownTurns:
 def unknown(what: str, id: str) -> NotFound:
     """As for an id that never was, also if it is another organisation's (C1)."""
     return NotFound(f"{what} with id {id!r:.100} not found.")
+
+
+def _unanswered(turn: Turn) -> InvalidRequest:
+    """Of a response in the background."""
+    state = "is still being made; wait until it is completed"
+    if not turn.state.is_pending:
+        state = "failed" if turn.state is TurnState.FAILED else "was cancelled"
+        state += ", so it has no answer to go on from"
+    return InvalidRequest(
+        f"Previous response with id {turn.id!r:.100} {state}.",
+        param="previous_response_id",
+        code="previous_response_not_found",
+    )
 
 
 def _gone(wish: Remembrance, conversation_id: str | None) -> CallerError:

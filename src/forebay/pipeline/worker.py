@@ -340,6 +340,8 @@ class Worker:
         if gone.reason is AbandonReason.OWNER_GONE:
             read = min(gone.confirmed_tokens, read) if job.streamed else 0
         ours = gone.reason in (AbandonReason.OWNER_FAILED, AbandonReason.SHUTDOWN)
+        if job.background:  # its reader is our own: it was our store that was too slow
+            ours |= gone.reason is AbandonReason.CLIENT_TOO_SLOW
         if ours or (gone.reason is AbandonReason.OWNER_GONE and read == 0):
             bill = self._bill(run, Outcome.FAILED, gone.reason.value)
             await resolve.release(job.id, job.attempt, bill)

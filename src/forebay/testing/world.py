@@ -105,8 +105,9 @@ class World:
         self.tenancy = MemoryTenancy(
             clock=self.clock, ids=self.ids, plans=plans_by_name([]), pepper=bytes(32)
         )
-        prices = [peek(self.ledger.publish_price(t)) for t in price_terms(MODEL, LaneFactors())]
-        self.catalog = StaticCatalog([MODEL], prices)
+        terms = price_terms(MODEL, LaneFactors())
+        self.prices = [peek(self.ledger.publish_price(each)) for each in terms]
+        self.catalog = StaticCatalog([MODEL], self.prices)
         for scope in OPERATOR:
             peek(self.ledger.open_account(Account(scope)))
         self.seen: list[Seen] = []

@@ -188,6 +188,7 @@ async def _run_until(stop: Stop, plant: Plant, listeners: Sequence[Listener]) ->
 
 async def _drain(plant: Plant, listeners: Sequence[Listener]) -> None:
     await plant.pipeline.summaries.stop()
+    await plant.pipeline.background.suspend()
     await asyncio.gather(*(listener.stop() for listener in listeners))
     await plant.pipeline.kept.drain()
     await plant.pipeline.background.drain()

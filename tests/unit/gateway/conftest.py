@@ -16,7 +16,7 @@ from forebay.admission import Standing
 from forebay.catalog.contract import Catalog, ModelCard
 from forebay.conversation import ConversationSettings
 from forebay.conversation.memory import MemoryConversations
-from forebay.core.call import Call, Route
+from forebay.core.call import Call, Capacity, Route
 from forebay.core.delta import FinishReason
 from forebay.core.dialogue import Item, Page, Turn, TurnState
 from forebay.core.errors import InvalidKey, NotFound
@@ -29,6 +29,7 @@ from forebay.gateway.app import build_admin, build_public
 from forebay.gateway.serve import Listener, bind
 from forebay.observe.metrics import Metrics
 from forebay.pipeline.administration import Administration
+from forebay.pipeline.background import Begun
 from forebay.pipeline.dialogues import Dialogues
 from forebay.pipeline.turns import ShownTurns
 from forebay.system import Tasks
@@ -121,8 +122,8 @@ class FakeCatalog(Catalog):
     def defaults(self, model: str) -> Sampling:
         return Sampling(temperature=0.2)
 
-    def serves(self, model: str) -> bool:
-        return any(card.id == model for card in self.cards)
+    def capacity(self, model: str) -> Capacity | None:
+        raise NotImplementedError
 
     def models(self, principal: Principal) -> list[ModelCard]:
         return self.cards
@@ -157,13 +158,14 @@ class FakeBackground:
     def __init__(self, turns: FakeTurns) -> None:
         self._turns = turns
         self.calls: list[Call] = []
+        self.forgotten: list[str] = []
         self.logged: set[str] = set()
         self.begun: set[str] = set()
         self.before: str | None = None
         self.refusal: Exception | None = None
         self.script: list[CallEvent] = []
 
-    async def start(self, call: Call, *, logged: bool) -> Admitted:
+    async def start(self, call: Call) -> Begun:
         if self.refusal is not None:
             raise self.refusal
         self.calls.append(call)
@@ -181,8 +183,8 @@ class FakeBackground:
             background=True,
         )
         self._turns.kept[turn.id] = turn
-        self.logged |= {turn.id} if logged else set()
-        return replace(admitted(call.lane), call_id=call.id)
+        self.logged |= {turn.id} if call.logged else set()
+        return Begun(replace(admitted(call.lane), call_id=call.id), turn)
 
     async def begun_before(self, call: Call) -> str | None:
         return self.before if call.idempotency else None
@@ -205,6 +207,9 @@ class FakeBackground:
             turn = replace(turn, state=TurnState.CANCELLED, reason="client_gone")
             self._turns.kept[turn.id] = turn
         return turn
+
+    async def forget(self, conversation_id: str) -> None:
+        self.forgotten.append(conversation_id)
 
 
 class FakeTenancy:

@@ -70,6 +70,7 @@ async def test_what_refuses_it_is_told_like_any_refusal(gateway):
 
 
 async def test_its_idempotency_key_finds_the_first_one(gateway):
+    gateway.background.script = WHOLE
     first = (await begin(gateway)).json()
     gateway.background.before = turn_of(gateway).call_id
     for stream in (False, True):

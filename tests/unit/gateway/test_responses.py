@@ -341,8 +341,11 @@ async def test_a_conversation_goes_on_with_one_answer(gateway):
 
 async def test_what_was_not_shown_of_the_past_is_told_in_the_metadata(gateway):
     for window, metadata in (
-        (Window(2, 0, 0), {"a": "b"}),
-        (Window(2, 1, 3), {"a": "b", "x-forebay-window": "kept=2,summarised=3,dropped=1"}),
+        (Window(2), {"a": "b"}),
+        (
+            Window(2, 1, summarised=3),
+            {"a": "b", "x-forebay-window": "kept=2,summarised=3,dropped=1"},
+        ),
     ):
         for stream in (False, True):
             events = script("Hi")

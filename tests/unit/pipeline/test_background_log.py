@@ -38,10 +38,13 @@ USAGE = Usage(3, 4, finish_reasons=(FinishReason.STOP,))
 
 
 def test_a_job_is_the_same_again() -> None:
-    assert decode_job(encode_job(JOB)) == JOB
+    for admitted in (None, ADMITTED):
+        assert decode_job(encode_job(JOB, admitted)) == (JOB, admitted)
 
 
-@pytest.mark.parametrize("stored", [b"", b"\x00", b"\x81\xa2id\xa1x", b"\xff" * 9])
+@pytest.mark.parametrize(
+    "stored", [b"", b"\x00", b"\x81\xa2id\xa1x", b"\xff" * 9, b"\x93\x02\xc0\x90"]
+)
 def test_what_another_version_stored_is_unreadable(stored: bytes) -> None:
     with pytest.raises(Unreadable):
         decode_job(stored)
@@ -69,9 +72,10 @@ def test_the_next_attempt_begins_behind_the_log() -> None:
 
 @pytest.mark.parametrize(("logged", "rest"), [(0, "Héllo!"), (2, "llo!"), (3, "!"), (4, "")])
 def test_what_was_not_logged_of_an_answer_is_told_at_its_end(logged: int, rest: str) -> None:
-    said = Said(Item("msg_1", "assistant", ("Héllo!",)), USAGE)
+    said = Said(Item("msg_1", "assistant", ("Héllo!",)), USAGE, 9.5)
     events = [ADMITTED, *DELTAS, Delta(6, 2, 0, (), "!")][: logged + 1]
     *deltas, last = conclusion(said, events)
     assert "".join(delta.text for delta in deltas) == rest
     assert len(deltas) == (rest != "")
     assert (last.usage, last.finish_reasons) == (USAGE, USAGE.finish_reasons)
+    assert last.completed_at == 9.5

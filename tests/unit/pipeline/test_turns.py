@@ -9,7 +9,7 @@ import pytest
 from forebay.conversation import ConversationSettings
 from forebay.conversation.memory import MemoryConversations
 from forebay.core.call import Call, Remembrance
-from forebay.core.dialogue import Conversation, Item, Page, Said, TurnState, Window
+from forebay.core.dialogue import Conversation, Item, Page, Said, TurnState
 from forebay.core.errors import (
     ConversationLocked,
     InvalidRequest,
@@ -17,7 +17,7 @@ from forebay.core.errors import (
     StoreUnavailable,
 )
 from forebay.core.event import Admitted
-from forebay.core.hold import Account, Bill, HoldRequest
+from forebay.core.hold import Account, Bill, HoldRequest, UsageQuery
 from forebay.core.job import Lane
 from forebay.core.money import PriceTerms
 from forebay.core.principal import Principal, Scopes
@@ -111,7 +111,7 @@ def call(number: int = 1, principal: Principal = OURS, **wish: object) -> Call:
 def admitted(house: House, asked: Call, recalled: Recalled) -> Admitted:
     """With half of the past dropped."""
     turns = len(recalled.dialogue.turns)
-    window = Window(turns - turns // 2, turns // 2)
+    window = recalled.window(turns - turns // 2)
     return Admitted(asked.id, house.clock.now(), "m", asked.lane, "fp", 5, window=window)
 
 
@@ -293,3 +293,42 @@ async def test_a_turn_says_what_it_was_not_shown_of_the_past(house: House) -> No
         await answer(house, calls, asked)
         shown.append((await calls.find(OURS.scopes.organisation_id, f"resp_{number}")).window)
     assert shown == ["", "", "kept=1,summarised=0,dropped=1"]
+
+
+async def test_a_call_that_ends_while_its_turn_is_looked_at_is_not_missing(house: House) -> None:
+    """Between the look at the turn and the question to the ledger it is kept, settled and shown."""
+    calls, asked = house.calls(), call(1)
+    await begin(house, calls, asked)
+    usage = house.ledger.usage
+
+    async def slow(query: UsageQuery) -> list[UsageRow]:
+        await house.conversations.turns.keep("resp_1", 1, ANSWER)
+        await calls.concluded(await house.settle(asked.id))
+        return await usage(query)
+
+    house.ledger.usage = slow  # type: ignore[method-assign]
+    found = await calls.find(OURS.scopes.organisation_id, "resp_1")
+    assert (found.state, found.said) == (TurnState.SHOWN, ANSWER)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        (None, "is still being made; wait"),
+        (Outcome.FAILED, "failed, so it has no answer"),
+        (Outcome.CANCELLED, "was cancelled, so it has no answer"),
+    ],
+)
+async def test_what_has_no_answer_is_not_gone_on_from_and_says_why(
+    house: House, outcome: Outcome | None, words: str
+) -> None:
+    calls, asked = house.calls(), replace(call(1), background=True)
+    await begin(house, calls, asked)
+    if outcome is not None:
+        bill = Bill(Usage(0, 0), outcome, "engine_fault")
+        await calls.concluded(await house.ledger.release(asked.id, 1, bill))
+    with pytest.raises(InvalidRequest, match=words) as refused:
+        await begin(house, calls, call(2, previous_id="resp_1"))
+    assert refused.value.code == "previous_response_not_found"
+    with pytest.raises(InvalidRequest, match="'resp_1' not found"):
+        await begin(house, calls, call(3, THEIRS, previous_id="resp_1"))
