@@ -7,6 +7,9 @@
 
 - No turn waits for a summary, and none fails with one: it is used from the first turn on that finds
   it. Whatever goes wrong is counted, and tried again only when a later turn has ended.
+- What decides is what an ordinary call has: the context without the model's default maximum of output
+  tokens and without what is always shown (instructions, system messages). A call that asks for a
+  larger answer drops turns for itself alone.
 - The call goes through the same walk as any other: its own hold, its own usage row (kind `summary`),
   paid for by the operator or by the project of the turn.
 - A summary goes on from the one before it. What is too long for one prompt is summarised in steps,
@@ -67,12 +70,15 @@ class NoSummary(Exception):
 @dataclass(frozen=True, slots=True)
 class Due:
     """A past that may have become large. `name` is its first item's id: the same for a dialogue for
-    as long as it lasts. `room_tokens` is what its calls have for a prompt."""
+    as long as it lasts. `room_tokens` is what its ordinary calls have for a prompt; `always` is in each
+    of them, beside the past. `shown_tokens` is how long this one was; None if it did not show all."""
 
     name: str
     principal: Principal
     model_id: str
     room_tokens: int
+    always: tuple[Item, ...]
+    shown_tokens: int | None
     conversation_id: str | None
     previous_id: str | None
 
@@ -103,10 +109,10 @@ class Summariser:
         if recalled is None or window is None or not recalled.wish.cut:
             return None
         dialogue, wish = recalled.dialogue, recalled.wish
-        room = limit_tokens(route, call) - route.ceiling_tokens
         share = self._settings.summary_share
         if not share or not dialogue.turns:
             return None
+        room = self._room_tokens(call, route)
         if not window.dropped and len(prompt.ids) <= share * room:
             return None
         turns = (dialogue.head, *dialogue.covered, *dialogue.turns)
@@ -115,9 +121,17 @@ class Summariser:
             principal=call.principal,
             model_id=route.model,
             room_tokens=room,
+            always=(*_system(wish.instructions), *dialogue.head),
+            shown_tokens=None if window.dropped else len(prompt.ids),
             conversation_id=recalled.conversation_id,
             previous_id=wish.turn_id or wish.previous_id,
         )
+
+    def _room_tokens(self, call: Call, route: Route) -> int:
+        """What an ordinary call has for its prompt, if this one has less."""
+        ordinary = self._rooms.catalog.choose(call.principal, call.model, call.lane, None)
+        output_tokens = min(route.ceiling_tokens, ordinary.ceiling_tokens)
+        return limit_tokens(route, call) - output_tokens
 
     def begin(self, due: Due) -> None:
         """Look at it now, in the background, unless that is going on or too much else is."""
@@ -148,6 +162,12 @@ class Summariser:
             del self._making[name]
 
     async def _in_steps(self, due: Due) -> None:
+        always = await self._count(due.always, due)
+        # What the past may take before its oldest turns are summarised.
+        space = int(self._settings.summary_share * max(0, due.room_tokens - always))
+        small = due.shown_tokens is not None and due.shown_tokens - always <= space
+        if small or space < _LEAST_SPACE_TOKENS:
+            return
         where = {
             "conversation_id": due.conversation_id,
             "previous_id": None if due.conversation_id else due.previous_id,
@@ -158,9 +178,6 @@ class Summariser:
             except KeyError:  # deleted, or expired: there is nothing to summarise any more
                 return
             dialogue = divide(past.items, past.summary)
-            space = await self._space_tokens(dialogue, due)
-            if space < _LEAST_SPACE_TOKENS:
-                return
             aged = await self._aged(dialogue, due, space)
             if not aged:
                 return
@@ -174,17 +191,10 @@ class Summariser:
             metrics.summaries.labels("made").inc()
             log.info("summary_made", organisation_id=due.organisation_id, items=len(covered))
 
-    async def _space_tokens(self, dialogue: Dialogue, due: Due) -> int:
-        """What the past may take before its oldest turns are summarised: the system messages, which
-        are always shown, leave that much of the share."""
-        head = await self._count(dialogue.head, due)
-        return int(self._settings.summary_share * max(0, due.room_tokens - head))
-
     async def _aged(self, dialogue: Dialogue, due: Due, space: int) -> Turns:
         """The oldest turns, if all take more than the space: but for the newest, at least one, that
         take half of it."""
-        summary = (Item("", "", (dialogue.summary,)),) if dialogue.summary else ()
-        before, total, stay = await self._count(summary, due), 0, 1
+        before, total, stay = await self._count(_system(dialogue.summary), due), 0, 1
         for number, turn in enumerate(reversed(dialogue.turns), start=1):
             total += await self._count(turn, due)
             if total <= space // 2:
@@ -273,6 +283,10 @@ def _covered(past: Past, dialogue: Dialogue, turns: Turns) -> list[str]:
     """The ids of all items up to the end of these turns."""
     before = len(dialogue.head) if past.summary is None else past.summary.items
     return [item.id for item in past.items[: before + sum(map(len, turns))]]
+
+
+def _system(text: str) -> tuple[Item, ...]:
+    return (Item("", "system", (text,)),) if text else ()
 
 
 def _cut(turn: tuple[Item, ...], most_characters: int) -> tuple[Item, ...]:

@@ -26,7 +26,16 @@ from forebay.testing.watched import peek
 from forebay.testing.world import MODEL, Topology, World
 
 ROOM_TOKENS = 500
-DUE = Due("msg_0", None, MODEL.id, ROOM_TOKENS, "conv_1", None)  # type: ignore[arg-type]
+DUE = Due(
+    name="msg_0",
+    principal=None,  # type: ignore[arg-type]
+    model_id=MODEL.id,
+    room_tokens=ROOM_TOKENS,
+    always=(Item("msg_0", "system", ("Be kind.",)),),
+    shown_tokens=None,
+    conversation_id="conv_1",
+    previous_id=None,
+)
 
 
 class House:
@@ -70,9 +79,9 @@ class House:
     def run(self, story: Coroutine[Any, Any, Any]) -> Any:
         return self.world.loop.run_until_complete(story)
 
-    async def look(self) -> None:
+    async def look(self, due: Due | None = None) -> None:
         """As at the end of a turn; until it is over."""
-        self.summariser.begin(self.due)
+        self.summariser.begin(due or self.due)
         while making := self.summariser._making.values():
             await asyncio.wait(making)
 
@@ -292,12 +301,28 @@ def test_a_turn_that_is_too_long_by_itself_is_cut(build: Build) -> None:
     assert len(asked_text(house.asked[0])) < 1_024
 
 
-def test_beside_system_messages_that_fill_the_room_nothing_is_summarised(build: Build) -> None:
+def test_beside_what_is_always_shown_and_fills_the_room_nothing_is_even_read(build: Build) -> None:
     house = build()
     house.remember(5)
-    house.due = replace(house.due, room_tokens=100)
-    house.run(house.look())
+    house.run(house.look(replace(house.due, room_tokens=100)))
+    always = Item("", "system", ("x" * ROOM_TOKENS,))
+    house.run(house.look(replace(house.due, always=(always,), conversation_id=None)))
     assert (house.asked, house.count("failed")) == ([], 0)
+
+
+def test_instructions_take_from_the_room_of_the_past(build: Build) -> None:
+    """Beside long ones a past is large early; short of that it is not read."""
+    house = build()
+    house.remember(6)
+    instructions = Item("", "system", ("x" * 400,))
+    due = replace(house.due, room_tokens=1_000, always=(instructions,))
+    small = replace(due, shown_tokens=405 + 357, conversation_id=None)
+    house.run(house.look(small))
+    assert (house.asked, house.count("failed")) == ([], 0)
+    house.run(house.look(replace(house.due, room_tokens=1_000)))
+    assert house.asked == [], "without them it is not large"
+    house.run(house.look(replace(due, shown_tokens=405 + 358)))
+    assert house.past.summary is not None
 
 
 # -- when a turn is followed by a look
@@ -307,12 +332,13 @@ def due_of(house: House, **changes: Any) -> Due | None:
     """What a call is due whose past is conv_1, as the walk asks it."""
     wish = replace(
         Remembrance((Item("msg_in", "user", ("Hi",)),), "turn_1", "conv_1"),
-        **{name: changes.pop(name) for name in ("cut", "turn_id") if name in changes},
+        **{name: changes.pop(name) for name in ("cut", "instructions") if name in changes},
     )
     call = Call("req_1", house.principal, MODEL.id, Lane.INTERACTIVE, True, remembrance=wish)
-    call = replace(call, max_output_tokens=24)
+    output_tokens: int | None = changes.pop("output_tokens", 24)
+    call = replace(call, max_output_tokens=output_tokens)
     recalled = house.run(house.rooms.remember.recall(call, wish))
-    route = house.rooms.catalog.choose(house.principal, MODEL.id, call.lane, 24)
+    route = house.rooms.catalog.choose(house.principal, MODEL.id, call.lane, output_tokens)
     tokens: int = changes.pop("tokens", 700)
     window: Window = changes.pop("window", Window(kept=3))
     prompt = replace(peek(house.rooms.tokens.encode(MODEL.id, "x")), ids=(1,) * tokens)
@@ -324,8 +350,23 @@ def test_a_large_past_is_due(build: Build) -> None:
     house.remember(3)
     assert due_of(house, tokens=600) is None
     due = due_of(house, tokens=601)
-    assert due == replace(house.due, room_tokens=1_000, previous_id="turn_1")
-    assert due_of(house, tokens=10, window=Window(2, 1)) == due
+    assert due == replace(house.due, room_tokens=1_000, shown_tokens=601, previous_id="turn_1")
+    assert due is not None
+    assert due_of(house, tokens=10, window=Window(2, 1)) == replace(due, shown_tokens=None)
+    instructed = due_of(house, tokens=601, instructions="Be short.")
+    assert instructed == replace(due, always=(Item("", "system", ("Be short.",)), *due.always))
+
+
+def test_a_call_that_asks_for_a_long_answer_makes_no_summary_necessary(build: Build) -> None:
+    """It drops turns for itself; with others nothing would have to be dropped."""
+    house = build()
+    house.remember(4)
+    default = due_of(house, output_tokens=None)
+    assert default is not None
+    asked = due_of(house, output_tokens=900, tokens=100, window=Window(1, 4))
+    assert asked == replace(default, shown_tokens=None)
+    house.run(house.look(asked))
+    assert (house.asked, house.past.summary) == ([], None)
 
 
 def test_what_is_not_cut_is_not_summarised_nor_what_has_no_past_nor_if_switched_off(
