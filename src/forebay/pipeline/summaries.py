@@ -6,12 +6,13 @@
                                                                  └──▶ nothing: failed, refused, cut short
 
 - No turn waits for a summary, and none fails with one: it is used from the first turn on that finds
-  it. Whatever goes wrong is counted, and tried again only when a later turn has ended.
+  it. Whatever goes wrong is counted, and tried again only when a later turn has ended some minutes
+  afterwards.
 - What decides is what an ordinary call has: the context without the model's default maximum of output
   tokens and without what is always shown (instructions, system messages). A call that asks for a
   larger answer drops turns for itself alone.
 - The call goes through the same walk as any other: its own hold, its own usage row (kind `summary`),
-  paid for by the operator or by the project of the turn.
+  paid for by the operator or by the project of the turn. An organisation has one at a time.
 - A summary goes on from the one before it. What is too long for one prompt is summarised in steps,
   each of which is stored, so none is lost.
 - What was said is data: each item stands between marks that name who said it, and that it cannot
@@ -40,8 +41,15 @@ from forebay.pipeline.rooms import Rooms
 from forebay.pipeline.terms import LEAST_OUTPUT_TOKENS, limit_tokens
 from forebay.pipeline.turns import Recalled
 
-# Of a process: each waits in the batch lane, where it is in nobody's way but that of others like it.
+# Of a process, each of another organisation: they wait in the batch lane, in nobody's way but that of
+# others like them.
 MOST_AT_ONCE = 4
+# The longest wait there: a lane that starves must not keep all places taken.
+QUEUE_SECONDS = 300.0
+# After a failure; what failed may have been paid for, and fails again if its reason lasts.
+PAUSE_SECONDS = 300.0
+# The oldest failure of more than these is forgotten.
+MOST_PAUSED = 10_000
 # Of one past; what is left then waits for a later turn.
 MOST_STEPS = 8
 # Beside larger system messages than that leaves there is no room for a past, summarised or not.
@@ -94,7 +102,8 @@ class Summariser:
         self._rooms = rooms
         self._run = run
         self._settings = rooms.remember.settings
-        self._making: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._making: dict[str, asyncio.Task[None]] = {}  # by organisation
+        self._failed_at: dict[tuple[str, str], float] = {}  # by organisation and name; oldest first
         self._stopped = False
 
     def due(
@@ -134,11 +143,16 @@ class Summariser:
         return limit_tokens(route, call) - output_tokens
 
     def begin(self, due: Due) -> None:
-        """Look at it now, in the background, unless that is going on or too much else is."""
-        name = (due.organisation_id, due.name)
-        if self._stopped or name in self._making or len(self._making) >= MOST_AT_ONCE:
+        """Look at it now, in the background, unless one of its organisation is being made, too many
+        others are, or it failed a short while ago."""
+        organisation_id = due.organisation_id
+        if self._stopped or organisation_id in self._making or len(self._making) >= MOST_AT_ONCE:
             return
-        self._making[name] = self._rooms.spawn(self._make(name, due), name=f"summary {due.name}")
+        failed_at = self._failed_at.get((organisation_id, due.name))
+        if failed_at is not None and self._rooms.clock.monotonic() < failed_at + PAUSE_SECONDS:
+            return
+        making = self._make(due)
+        self._making[organisation_id] = self._rooms.spawn(making, name=f"summary {due.name}")
 
     async def stop(self) -> None:
         """Begin none any more, and end those that are being made."""
@@ -149,7 +163,7 @@ class Summariser:
         if making:
             await asyncio.wait(making)
 
-    async def _make(self, name: tuple[str, str], due: Due) -> None:
+    async def _make(self, due: Due) -> None:
         report = self._rooms.report
         try:
             await self._in_steps(due)
@@ -158,8 +172,16 @@ class Summariser:
             why = str(fault) if expected else type(fault).__name__
             report.metrics.summaries.labels("failed").inc()
             report.log.warning("summary_failed", organisation_id=due.organisation_id, error=why)
+            self._pause(due)
         finally:
-            del self._making[name]
+            del self._making[due.organisation_id]
+
+    def _pause(self, due: Due) -> None:
+        name = (due.organisation_id, due.name)
+        self._failed_at.pop(name, None)  # so that it becomes the newest
+        self._failed_at[name] = self._rooms.clock.monotonic()
+        if len(self._failed_at) > MOST_PAUSED:
+            del self._failed_at[next(iter(self._failed_at))]
 
     async def _in_steps(self, due: Due) -> None:
         always = await self._count(due.always, due)
@@ -251,6 +273,7 @@ class Summariser:
             streamed=False,
             max_output_tokens=max_output_tokens,
             sampling=SamplingWish(temperature=0.0),
+            queue_deadline_seconds=QUEUE_SECONDS,
             kind=Kind.SUMMARY,
             text_organisation_id=due.organisation_id,
         )

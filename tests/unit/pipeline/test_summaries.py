@@ -66,18 +66,33 @@ class House:
         yield [Delta(1, 1, 0, (1,), answer[:half])]
         yield [Delta(2, 1, 0, (2,), answer[half:]), Finished(3, 1, Usage(1, 2), 0, ())]
 
-    def remember(self, turns: int, text: str = "word " * 5) -> None:
-        """Of conv_1: a system message, and turns of some 64 tokens each."""
-        said = [Item("msg_0", "system", ("Be kind.",))]
+    def remember(self, turns: int, text: str = "word " * 5, whose: int = 0) -> None:
+        """Of conv_1: a system message, and turns of some 64 tokens each; others have a conv_1_1, …"""
+        end = f"_{whose}" if whose else ""
+        said = [Item(f"msg_0{end}", "system", ("Be kind.",))]
         for number in range(turns):
-            said.append(Item(f"msg_{number}u", "user", (f"{number} {text}",)))
-            said.append(Item(f"msg_{number}a", "assistant", (f"{number} {text}",)))
+            said.append(Item(f"msg_{number}u{end}", "user", (f"{number} {text}",)))
+            said.append(Item(f"msg_{number}a{end}", "assistant", (f"{number} {text}",)))
         now = self.world.clock.now()
-        conversation = Conversation("conv_1", "org0", now, 3_600, now + 3_600)
+        conversation = Conversation(f"conv_1{end}", f"org{whose}", now, 3_600, now + 3_600)
         peek(self.world.conversations.create(conversation, said))
+
+    def others(self, whose: int) -> Due:
+        """What is due of another organisation."""
+        self.remember(5, whose=whose)
+        scopes = self.principal.scopes._replace(organisation_id=f"org{whose}")
+        principal = replace(self.principal, scopes=scopes)
+        return replace(
+            self.due, name=f"msg_0_{whose}", principal=principal, conversation_id=f"conv_1_{whose}"
+        )
 
     def run(self, story: Coroutine[Any, Any, Any]) -> Any:
         return self.world.loop.run_until_complete(story)
+
+    async def look_later(self) -> None:
+        """As at the end of a turn when a failure is some minutes old."""
+        await asyncio.sleep(room.PAUSE_SECONDS)
+        await self.look()
 
     async def look(self, due: Due | None = None) -> None:
         """As at the end of a turn; until it is over."""
@@ -216,7 +231,7 @@ def test_what_people_said_cannot_leave_its_block(build: Build) -> None:
 
 
 @pytest.mark.parametrize("answer", [Overloaded("Too much."), EngineFailed(), " \n", RuntimeError()])
-def test_what_goes_wrong_is_counted_and_tried_again_after_a_later_turn(
+def test_what_goes_wrong_is_counted_and_tried_again_after_a_turn_some_minutes_later(
     build: Build, answer: str | Exception
 ) -> None:
     house = build()
@@ -225,7 +240,32 @@ def test_what_goes_wrong_is_counted_and_tried_again_after_a_later_turn(
     house.run(house.look())
     assert (house.past.summary, house.count("failed")) == (None, 1)
     house.run(house.look())
+    assert len(house.asked) == 1, "it would be paid for again"
+    house.run(house.look_later())
     assert house.past.summary is not None
+
+
+def test_a_failure_is_in_the_way_of_no_other_dialogue_and_few_are_remembered(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "MOST_PAUSED", 2)
+    house = build()
+    house.answers = [EngineFailed()] * 3
+    house.remember(5)
+    for number in range(3):
+        house.run(house.look(replace(house.due, name=f"msg_{number}")))
+    assert (len(house.asked), house.count("failed")) == (3, 3)
+    house.run(house.look(replace(house.due, name="msg_2")))
+    assert len(house.asked) == 3
+    house.run(house.look())
+    assert house.past.summary is not None, "it was the oldest"
+
+
+def test_none_waits_long_in_the_queue(build: Build) -> None:
+    house = build()
+    house.remember(5)
+    house.run(house.look())
+    assert house.asked[0].queue_deadline_seconds == room.QUEUE_SECONDS
 
 
 def test_a_dialogue_that_was_changed_or_deleted_meanwhile_gets_no_summary(build: Build) -> None:
@@ -234,8 +274,8 @@ def test_a_dialogue_that_was_changed_or_deleted_meanwhile_gets_no_summary(build:
     house.goes_on.clear()
 
     async def story(change: Coroutine[Any, Any, Any]) -> None:
-        looking = asyncio.ensure_future(house.look())
-        await asyncio.sleep(1)
+        looking = asyncio.ensure_future(house.look_later())
+        await asyncio.sleep(room.PAUSE_SECONDS + 1)
         await change
         house.goes_on.set()
         await looking
@@ -245,25 +285,28 @@ def test_a_dialogue_that_was_changed_or_deleted_meanwhile_gets_no_summary(build:
     house.goes_on.clear()
     house.run(story(house.world.conversations.delete("org0", "conv_1")))
     assert house.count("failed") == 2
-    house.run(house.look())
+    house.run(house.look_later())
     assert len(house.asked) == 2, "there is nothing to ask about"
 
 
-def test_of_one_dialogue_one_is_made_at_a_time_and_few_of_all(build: Build) -> None:
+def test_of_one_organisation_one_is_made_at_a_time_and_few_of_all(build: Build) -> None:
     house = build()
     house.remember(5)
     house.goes_on.clear()
+    others = [house.others(whose) for whose in range(1, 9)]
 
     async def story() -> None:
         house.summariser.begin(house.due)
         await asyncio.sleep(1)
-        house.summariser.begin(house.due)
-        await asyncio.sleep(1)
-        assert len(house.asked) == 1
         for number in range(9):
             house.summariser.begin(replace(house.due, name=f"other_{number}"))
         await asyncio.sleep(1)
-        assert len(house.asked) == room.MOST_AT_ONCE
+        assert len(house.asked) == 1, "not even of other dialogues"
+        for due in others:
+            house.summariser.begin(due)
+        await asyncio.sleep(1)
+        spoke = [call.text_scope for call in house.asked]
+        assert spoke == [f"org{whose}" for whose in range(room.MOST_AT_ONCE)]
         await house.summariser.stop()
         house.summariser.begin(house.due)
         await asyncio.sleep(1)
@@ -285,7 +328,7 @@ def test_what_is_too_long_for_one_prompt_is_summarised_in_steps_that_are_stored(
     assert first is not None
     assert first.text == "First."
     assert 1 < first.items < 20
-    house.run(house.look())
+    house.run(house.look_later())
     summary = house.past.summary
     assert summary is not None
     assert summary.items > 30
