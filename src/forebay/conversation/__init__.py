@@ -1,7 +1,7 @@
 """Conversations and stored responses: see `contract.py`."""
 
 from forebay.conversation.contract import Conversations, Summaries, TurnLogs, Turns
-from forebay.conversation.quote import quoted
+from forebay.conversation.quote import marked, quoted
 from forebay.conversation.settings import ConversationSettings
 from forebay.conversation.window import Dialogue, Search, divide
 
@@ -14,5 +14,6 @@ __all__ = [
     "TurnLogs",
     "Turns",
     "divide",
+    "marked",
     "quoted",
 ]
