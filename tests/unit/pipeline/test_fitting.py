@@ -109,3 +109,14 @@ def test_what_is_too_large_even_to_be_counted_is_refused(world: World) -> None:
     summarise(world, "They spoke.")
     with pytest.raises(ContextLengthExceeded, match="far more"):
         fit(world, "x" * 1_000_000)
+
+
+def test_a_summary_of_the_oldest_is_never_in_the_way_of_the_newest_turn(world: World) -> None:
+    """C3: as many of the last turns as fit come first."""
+    summarise(world, "x" * 700)
+    seen = set()
+    for characters in range(1, 860, 9):
+        _, window = fit(world, "x" * characters)
+        seen.add(window.summarised)
+        assert window.kept > 0
+    assert seen == {0, 2}
