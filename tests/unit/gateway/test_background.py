@@ -168,3 +168,15 @@ async def test_only_what_was_logged_can_be_read(gateway):
     assert (answer.status, answer.error["param"]) == (400, "stream")
     answer = await gateway.request("GET", f"/v1/responses/{id}?stream=true&starting_after=-1")
     assert (answer.status, answer.error["param"]) == (400, "starting_after")
+
+
+async def test_a_stream_whose_end_is_not_known_breaks_off_without_one(gateway):
+    """The server stops, and the response goes on later: nobody is told that it failed."""
+    gateway.background.script = EVENTS
+    answer = await begin(gateway, stream=True)
+    assert answer.complete
+    *blocks, end = answer.body.decode().split("\n\n")
+    assert end == ""
+    kinds = [block.split("\n")[0] for block in blocks]
+    assert kinds[-1] == "event: response.output_text.delta"
+    assert "data: [DONE]" not in kinds
