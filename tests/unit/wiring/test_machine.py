@@ -18,12 +18,21 @@ class Summaries:
         """At once."""
 
 
+class Background:
+    async def suspend(self) -> None:
+        """There are none."""
+
+    async def drain(self) -> None:
+        """There are none."""
+
+
 class Pipeline:
     """Calls that end when they are broken off."""
 
     def __init__(self, open_calls: int) -> None:
         self.open_calls = open_calls
         self.summaries = Summaries()
+        self.background = Background()
         self.finished_calls = 100
         self.broken_off_calls = 0
         self.broken_off = asyncio.Event()
