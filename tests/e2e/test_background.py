@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +160,17 @@ def test_it_is_cancelled_and_what_was_generated_is_charged(server: Server, clien
         client.responses.cancel("resp_unknown")
 
 
+def test_one_that_began_its_conversation_anew_ends_with_that(
+    server: Server, client: OpenAI
+) -> None:
+    gone: Any = {"id": "conv_gone", "on_expired": "new"}
+    begun = begin(client, 2000, conversation=gone)
+    wait(client, begun.id, "in_progress")
+    client.conversations.delete(begun.conversation.id)
+    (row,) = rows_of(server, begun.id)
+    assert row["outcome"] == "cancelled"
+
+
 def test_one_that_is_deleted_is_not_generated_any_more(server: Server, client: OpenAI) -> None:
     begun = begin(client, 2000)
     wait(client, begun.id, "in_progress")
@@ -191,6 +204,9 @@ def test_the_same_idempotency_key_finds_the_same_response(server: Server, client
     assert len(rows_of(server, first.id)) == 1
     with pytest.raises(openai.UnprocessableEntityError):
         begin(client, 21, extra_headers=header)
+    with closing(sqlite3.connect(server.data_dir / "ledger.db")) as ledger:
+        kept = ledger.execute("SELECT answer FROM claim").fetchall()
+    assert kept == [(b"",)], "its text is its turn's alone, and goes with that"
 
 
 def test_in_a_conversation_it_is_the_turn_that_others_wait_for(client: OpenAI) -> None:

@@ -1,8 +1,9 @@
 """Everything HTTP and nothing else: OpenAI's wire format outside, our own words inside.
 
 `app.py` has the route tables. A request goes: `protocol.py` (bytes, limits) → `app.py` (path, id,
-last resort for errors) → one callable per resource (`chat.py`, `models.py`, `health.py`, …). OpenAI's
-names stop here: a request becomes a `core.call.Call`, and `core.event` events become its answer.
+last resort for errors) → one callable per resource (`chat.py`, `responses.py`, `models.py`, …). What
+generates is read by `intake.py` and answered by `answer.py`, or by `background.py`. OpenAI's names
+stop here: a request becomes a `core.call.Call`, and `core.event` events become its answer.
 
     fields.py    which request fields exist and what becomes of each (one table, also the docs)
     body.py      bytes → JSON object, within bounds        request.py   JSON object → ChatRequest

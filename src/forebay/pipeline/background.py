@@ -98,9 +98,17 @@ class Begun(NamedTuple):
 class _Running:
     """One of this process. `parts` of its log are stored."""
 
-    def __init__(self, turn: Turn, *, logged: bool, parts: int = 0) -> None:
-        self.turn_id, self.call_id = turn.id, turn.call_id
-        self.conversation_id = turn.conversation_id
+    def __init__(
+        self,
+        turn_id: str,
+        call_id: str,
+        conversation_id: str | None,
+        *,
+        logged: bool,
+        parts: int = 0,
+    ) -> None:
+        self.turn_id, self.call_id = turn_id, call_id
+        self.conversation_id = conversation_id
         self.logged, self.parts = logged, parts
         self.log = EventLog()
         self.begun = False
@@ -125,7 +133,7 @@ class BackgroundCalls:
         wish = call.remembrance
         if wish is None or wish.turn_id is None:
             raise InternalError("A call in the background has a turn that is stored.")
-        running = _Running(_named(call, wish.turn_id, wish.conversation_id), logged=call.logged)
+        running = _Running(wish.turn_id, call.id, wish.conversation_id, logged=call.logged)
         self._begin(running, self._walk(call))
         admitted: Admitted = await asyncio.shield(running.admitted)
         return Begun(admitted, self._rooms.remember.turn_of(call, admitted))
@@ -268,6 +276,8 @@ class BackgroundCalls:
             if isinstance(event, Started | Delta):
                 running.begun = True
             elif isinstance(event, Admitted):
+                if event.window is not None:  # a conversation that was gone is begun anew
+                    running.conversation_id = event.window.conversation_id
                 running.admitted.set_result(event)
 
     async def _store(self, running: _Running, part: bytes) -> None:
@@ -329,7 +339,8 @@ class BackgroundCalls:
             bill = Bill(Usage(0, 0), Outcome.FAILED, str(why) or "job_unreadable")
             await rooms.resolve.release(turn.call_id, attempt, bill)
             return
-        running = _Running(turn, logged=admitted is not None, parts=len(parts))
+        names = turn.id, turn.call_id, turn.conversation_id
+        running = _Running(*names, logged=admitted is not None, parts=len(parts))
         if admitted is not None and not events:
             await self._store(running, encode_part([admitted]))
             events = [admitted]
@@ -379,9 +390,3 @@ _REASONS = {
     "too_many_attempts": f"{_RESTARTED} again and again.",
     "worker_died": "The processes that generated this response died.",
 }
-
-
-def _named(call: Call, turn_id: str, conversation_id: str | None) -> Turn:
-    """What is known of the turn of a call that has not begun."""
-    organisation_id = call.principal.scopes.organisation_id
-    return Turn(turn_id, organisation_id, call.id, 0.0, 0.0, (), conversation_id)

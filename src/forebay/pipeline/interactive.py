@@ -351,7 +351,8 @@ class InteractivePipeline:
             resumable=call.choices == 1 and sampling.resumable,
             choices=call.choices,
             deadline_seconds=self._deadline_seconds(call, flow),
-            kept=call.idempotency is not None,
+            # The answer to one in the background is its turn, and is deleted with it.
+            kept=call.idempotency is not None and not call.background,
             turn_id=(call.remembrance and call.remembrance.turn_id) or "",
             background=call.background,
             vocabulary=route.vocabulary,
