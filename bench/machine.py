@@ -36,6 +36,7 @@ class Running:
     port: int
     key: str
     directory: Path
+    admin_url: str
 
     def cpu_seconds(self) -> float:
         """User and system time of the process itself, threads included, children not."""
@@ -48,6 +49,33 @@ class Running:
 
     def rss_bytes(self) -> int:
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * PAGE_BYTES
+
+
+def busy_seconds() -> float:
+    """CPU time that all programs of this machine have used since it started."""
+    fields = [int(each) for each in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    user, nice, system, _idle, _iowait, irq, softirq, *_ = fields
+    return (user + nice + system + irq + softirq) / TICKS
+
+
+def own_seconds() -> float:
+    """CPU time that this process has used, and all that it has started and that still run."""
+    parents: dict[int, int] = {}
+    used: dict[int, float] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rsplit(")", 1)[1].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended meanwhile
+        pid = int(path.parent.name)
+        parents[pid], used[pid] = int(fields[1]), (int(fields[11]) + int(fields[12])) / TICKS
+    return sum(seconds for pid, seconds in used.items() if _is_ours(pid, parents))
+
+
+def _is_ours(pid: int, parents: dict[int, int]) -> bool:
+    while pid not in (0, os.getpid()):
+        pid = parents.get(pid, 0)
+    return pid == os.getpid()
 
 
 @contextmanager
@@ -74,7 +102,14 @@ def server(
             url = urlsplit(ready["base_url"])
             assert url.hostname is not None
             assert url.port is not None
-            yield Running(process.pid, url.hostname, url.port, ready["api_key"], Path(directory))
+            yield Running(
+                process.pid,
+                url.hostname,
+                url.port,
+                ready["api_key"],
+                Path(directory),
+                ready["admin_url"],
+            )
         finally:
             process.send_signal(signal.SIGINT)
             try:

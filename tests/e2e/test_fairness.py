@@ -21,10 +21,11 @@ WORDS = ("river", "stone", "morning", "window", "garden", "answer", "letter", "s
 
 @pytest.fixture(scope="module")
 def narrow(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Four sequences at a time, and nobody is turned away for waiting."""
+    """Four sequences at a time, none of them reserved, and nobody is turned away for waiting."""
     env = {
         "FOREBAY_MODELS": json.dumps([{"id": REAL, "max_sequences": 4}]),
         "FOREBAY_ADMISSION__INTERACTIVE_DEADLINE_SECONDS": "3600",
+        "FOREBAY_QUEUE__BATCH_RESERVE_PERCENT": "0",
     }
     with Server.start(data_dir=tmp_path_factory.mktemp("narrow"), env=env) as server:
         yield server

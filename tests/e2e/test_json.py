@@ -154,12 +154,16 @@ async def until_killed(client: AsyncOpenAI, server: Server) -> tuple[str, openai
 
 @pytest.fixture
 def crowded(smollm2_gguf: Path, cache_dir: Path, tmp_path: Path) -> Iterator[Server]:
-    """A server of its own, whose engine runs two calls at once."""
+    """A server of its own, whose engine runs two calls at once, also of the batch lane."""
     config = tmp_path / "forebay.yaml"
     config.write_text(f"models:\n  - {{id: {REAL}, aliases: [small], max_sequences: 2}}\n")
     # A slow machine takes longer for two documents than interactive calls would wait.
     waiting = {"FOREBAY_ADMISSION__INTERACTIVE_DEADLINE_SECONDS": "120"}
-    env = {"FOREBAY_CACHE_DIR": str(cache_dir), **waiting}
+    env = {
+        "FOREBAY_CACHE_DIR": str(cache_dir),
+        "FOREBAY_QUEUE__BATCH_RESERVE_PERCENT": "0",
+        **waiting,
+    }
     with Server.start("--config", config, data_dir=tmp_path / "data", env=env) as server:
         yield server
 

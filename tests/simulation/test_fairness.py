@@ -15,7 +15,7 @@ from forebay.testing.watched import peek
 from forebay.testing.world import MODEL, Topology, World
 
 PATIENT = AdmissionSettings(premium_deadline_seconds=3600, interactive_deadline_seconds=3600)
-ROOMY = QueueSettings()
+ROOMY = QueueSettings(batch_reserve_percent=0)  # batch jobs fill the engine
 
 
 def live(plans: Sequence[Plan], seed: int) -> World:

@@ -15,14 +15,15 @@ Invariants
 - Q5 Flows and lanes are bounded; a full one refuses and hurts no other.
 - Q6 An operation with a stale fence changes nothing and raises LeaseLost.
 - Q7 Lanes go in order premium, interactive, batch; but over a sliding 60 s of cost served,
-  interactive is owed 20 % and batch 5 % while they wait. A lane below its share goes first and the
-  lease it gets so is protected from preemption for 10 s; a job preempted three times is protected
-  from then on.
+  interactive is owed 20 % and batch 5 % while they wait. A lane below its share goes first, batch
+  beyond its `batch_slots` (Q9), and the lease it gets so is protected from preemption for 10 s; a
+  job preempted three times is protected from then on.
 - Q8 Within a lane the flow with the smallest weighted virtual counter goes first (`fairness.py`);
   with `order: arrival`, a setting to compare with, the flow of the oldest waiting job does.
 - Q9 No lease is refused while the fair choice among the asked lanes fits `kv_tokens` and, with a
   slot for each of its choices, `slots`; what does not fit now is not overtaken: slots drain until
-  it fits.
+  it fits. But of the batch lane, unless it is owed, none is leased once its jobs have taken
+  `batch_slots`, and all other lanes go on; the last of them may take more, one for each choice.
 
 Not here: what a worker does with its free slots, and preemption (`forebay.scheduler`). Events on
 their way back (`forebay.stream`). Money (`forebay.ledger`).

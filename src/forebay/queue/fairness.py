@@ -4,10 +4,11 @@
 Large Language Models" (OSDI 2024), with weights. Every flow has a counter of the cost it was
 served, divided by its weight; the flow with the smallest counter goes next. A flow that had
 nothing waiting is lifted to the lane's virtual time v when it comes back, so that idling earns
-nothing. v is the smallest counter among flows that wait, else that of the flow served last, and
-never falls. Cost is w_in·uncached + w_cached·cached + w_out·output. A lease is charged an estimate
-of its output at once, so that many leases in one breath do not all go to one flow; the estimate is
-corrected when the truth is known.
+nothing. v is the smallest counter among flows that wait, else that of the flow served last.
+Cost is w_in·uncached + w_cached·cached + w_out·output. A lease is charged an estimate of its output
+at once, so that many leases in one breath do not all go to one flow; the estimate is corrected when
+the truth is known. So v can fall: who comes after a refund is lifted to where the others are, not
+to where they were thought to be.
 
 To see what this is worth, `order: arrival` makes a lane first come, first served: the flow of the
 oldest waiting job goes next, whatever it was served. Counters are kept all the same.
@@ -34,8 +35,9 @@ from forebay.core.job import Flow, Job, Lane, Served
 # Counters are in 1/1000 of a cost unit per weight unit: a charge divided by any plausible weight
 # keeps three digits, and 2^53 (the integers of other languages' doubles) is years of service away.
 COUNTER_SCALE = 1_000
-# Output averages are in 1/256 token and move by 1/8 of the difference with each finished call.
-_AVERAGE_SCALE, _AVERAGE_STEPS = 256, 8
+# Output averages are in 1/256 token and move by 1/8 of the difference with each finished call of a flow,
+# that of a lane by 1/64.
+_AVERAGE_SCALE, _AVERAGE_STEPS, _LANE_STEPS = 256, 8, 64
 # Flows without any job whose counters are remembered. The one idle longest is forgotten first; by
 # then 10,000 others came and went, v has normally passed its counter, and being lifted to v is
 # what it would get anyway. At worst it is forgiven what its last leases cost.
@@ -72,6 +74,19 @@ class QueueSettings:
     batch_share_percent: int = _setting(
         5, "Share of the cost served that the batch lane is owed while it waits."
     )
+    batch_reserve_percent: int = _setting(
+        65,
+        "Share of an engine's sequences that batch jobs leave free for calls of other lanes; one is "
+        "never reserved.",
+    )
+    batch_reserve_seconds: int = _setting(
+        300,
+        "How long they are kept free after the last call of another lane began, or the server; then "
+        "batch jobs may take them all.",
+    )
+    batch_starts: int = _setting(
+        1, "Most sequences of batch jobs that an engine may run without a first token."
+    )
     protect_seconds: int = _setting(
         10, "How long a job leased for its lane's share must not be preempted."
     )
@@ -86,12 +101,15 @@ class QueueSettings:
             if each.name == "order":
                 continue
             value, floor = getattr(self, each.name), 0
-            if each.name in ("flow_jobs", "lane_jobs", "window_seconds"):
+            if each.name in ("flow_jobs", "lane_jobs", "window_seconds", "batch_starts"):
                 floor = 1
             if value < floor:
                 raise ValueError(f"queue.{each.name} is {value}; it must be at least {floor}")
         if self.interactive_share_percent + self.batch_share_percent > 100:
             raise ValueError("queue.interactive_share_percent + queue.batch_share_percent > 100")
+        if self.batch_reserve_percent > 100:
+            percent = self.batch_reserve_percent
+            raise ValueError(f"queue.batch_reserve_percent is {percent}; it must be at most 100")
 
     def share_percent(self, lane: Lane) -> int:
         """What the lane is owed while it waits."""
@@ -155,13 +173,14 @@ class FlowCounters:
         self._idle: OrderedDict[Flow, None] = OrderedDict()
         self._idle_flows = idle_flows
         self._active_projects: dict[str, int] = {}
+        self._average: int | None = None
         self._last_served: Flow | None = None
         self._virtual_time = 0
         self._turn = 0
 
     @property
     def virtual_time(self) -> int:
-        """v: never falls."""
+        """v, when it was last looked at."""
         return self._virtual_time
 
     def counter(self, flow: Flow) -> int:
@@ -218,12 +237,12 @@ class FlowCounters:
         return self._active_projects[flow.organisation_id]
 
     def estimate(self, job: Job) -> int:
-        """E: the output to expect, over all choices, beyond what the job has generated before."""
+        """E: the output to expect, over all choices, beyond what the job has generated before. Of a flow
+        of which nothing is known yet: what is usual in the lane; if nothing is, all that it may be."""
         ceiling = max(0, job.choices * job.ceiling_tokens - job.resume.output_tokens)
         account = self._accounts.get(job.flow)
-        if account is None or account.average is None:
-            return ceiling
-        return min(ceiling, -(-account.average // _AVERAGE_SCALE))
+        average = self._average if account is None else account.average or self._average
+        return ceiling if average is None else min(ceiling, -(-average // _AVERAGE_SCALE))
 
     def served(self, flow: Flow) -> None:
         """The flow is being served: called for each lease, before it is charged."""
@@ -249,20 +268,19 @@ class FlowCounters:
         if output_tokens <= 0:
             return
         account, sample = self._accounts[flow], output_tokens * _AVERAGE_SCALE
-        if account.average is None:
-            account.average = sample
-        else:
-            account.average += (sample - account.average) // _AVERAGE_STEPS
+        account.average = _moved(account.average, sample, _AVERAGE_STEPS)
+        self._average = _moved(self._average, sample, _LANE_STEPS)
 
     def _advance(self) -> None:
         accounts = self._accounts
         if self._waiting:
-            now = min(accounts[flow].counter for flow in self._waiting)
+            self._virtual_time = min(accounts[flow].counter for flow in self._waiting)
         elif self._last_served in accounts:
-            now = accounts[self._last_served].counter
-        else:
-            return
-        self._virtual_time = max(self._virtual_time, now)
+            self._virtual_time = accounts[self._last_served].counter
+
+
+def _moved(average: int | None, sample: int, steps: int) -> int:
+    return sample if average is None else average + (sample - average) // steps
 
 
 _LANES = tuple(sorted(Lane, key=lambda lane: lane.rank))

@@ -157,12 +157,15 @@ class MemoryQueue(JobQueue):
 
     async def lease(self, ask: Ask, *, worker: str, seconds: float) -> list[Lease]:
         leases: list[Lease] = []
-        pool, kv_tokens, slots = self._pools.get(ask.pool), ask.kv_tokens, ask.slots
+        pool, kv_tokens = self._pools.get(ask.pool), ask.kv_tokens
+        slots, batch_slots = ask.slots, ask.batch_slots
         while pool is not None and slots > 0:
             asked = [lane for lane in pool.waiting() if lane in ask.lanes]
             if not asked:
                 break
             lane, owed = pool.shares.choose(asked, self._second())
+            if lane is Lane.BATCH and not owed and batch_slots <= 0:
+                break  # Q9: it is the lowest lane, so no other waits now
             jobs = pool.lanes[lane]
             entry = jobs.flows[jobs.counters.choose(jobs.head_order)].waiting[0]
             need = self._kv_need(entry.job, ask)
@@ -170,6 +173,7 @@ class MemoryQueue(JobQueue):
                 break  # Q9: what does not fit now is not overtaken
             kv_tokens -= need
             slots -= entry.job.choices
+            batch_slots -= entry.job.choices if lane is Lane.BATCH else 0
             leases.append(self._grant(entry, owed, worker, seconds))
         return leases
 

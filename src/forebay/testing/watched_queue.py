@@ -1,7 +1,8 @@
 """A queue that checks its own invariants while the real pipeline uses it.
 
 Wraps any queue: every verb goes through, and Q1-Q3, Q5 and Q6 are asserted against a record of where
-each job is. The record is made from the verbs and their answers alone.
+each job is, and of Q9 that the batch lane leaves its reserve. The record is made from the verbs and
+their answers alone.
 
 Not here: which flow is served (Q7-Q9: the contract suite), money (`watched.py`).
 """
@@ -11,7 +12,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from forebay.core.job import Ahead, Ask, Depth, Flow, Job, Lease, Progress, Removal, Resume, Served
+from forebay.core.job import (
+    Ahead,
+    Ask,
+    Depth,
+    Flow,
+    Job,
+    Lane,
+    Lease,
+    Progress,
+    Removal,
+    Resume,
+    Served,
+)
 from forebay.queue import JobQueue, QueueSettings
 
 
@@ -43,6 +56,7 @@ class WatchedQueue(JobQueue):
         assert len(leases) <= ask.slots
         need = sum(lease.job.kv_tokens(ask.block_tokens) for lease in leases)
         assert ask.evicts or need <= ask.kv_tokens, "E9: more KV memory than was asked for"
+        self._check_reserve(ask, leases)
         for lease in leases:
             assert lease.job.id in self._waiting, "Q1: leased, but not waiting"
             assert lease.job.id not in self._leased, "Q2: a second live lease"
@@ -122,6 +136,15 @@ class WatchedQueue(JobQueue):
             assert other.id not in self._returned, "Q3: a returned job was overtaken"
             earlier = self._arrivals[other.id] < self._arrivals[job.id]
             assert not earlier, "Q3: an earlier job was overtaken"
+
+    @staticmethod
+    def _check_reserve(ask: Ask, leases: Sequence[Lease]) -> None:
+        """Q9: batch jobs that were not owed (else they are protected) began within `batch_slots`."""
+        left = ask.batch_slots
+        for lease in leases:
+            if lease.job.flow.lane is Lane.BATCH:
+                assert left > 0 or lease.protected_seconds, "Q9: a batch job from the reserve"
+                left -= lease.job.choices
 
     def _check_bounds(self, flow: Flow) -> None:
         """Q5, of jobs that never ran: returned ones have their places already."""

@@ -70,7 +70,7 @@ async def test_lanes_say_who_waits_who_runs_and_for_how_long(house):
     for name in ("a", "b", "c"):
         await house.queue.enqueue(a_job(name))
     house.clock.advance(3)
-    ask = Ask(MODEL, 1, 10**6, frozenset(Lane))
+    ask = Ask(MODEL, 1, 10**6, frozenset(Lane), batch_slots=1)
     await house.queue.lease(ask, worker="w", seconds=10)
     lane = await house.lane()
     assert (lane["waiting"], lane["running"], lane["oldest_wait_seconds"]) == (2, 1, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,9 @@ def _decision(table: dict[str, Any]) -> Decision:
     if "preempt" in table:
         return Preempt(table["preempt"])
     if "take_slots" in table:
-        return Take(table["take_slots"], table["take_kv_tokens"], frozenset(Lane))
+        slots = table["take_slots"]
+        batch_slots = table.get("take_batch_slots", slots)
+        return Take(slots, table["take_kv_tokens"], frozenset(Lane), batch_slots)
     assert table == {"wait": True}
     return Wait()
 
@@ -49,10 +52,11 @@ def test_the_case_decides_as_its_file_says(path: Path) -> None:
         tuple(map(_running, case.get("running", []))),
         case["free_slots"],
         case["free_kv_tokens"],
+        case.get("quiet_seconds", 0.0),
     )
-    policy = Policy()
+    policy = Policy(**case.get("policy", {}))
     if "victims" in case:
-        policy = Policy(frozenset(map(Lane, case["victims"])))
+        policy = replace(policy, victims=frozenset(map(Lane, case["victims"])))
     assert decide(snapshot, policy) == list(map(_decision, case["decisions"]))
 
 
@@ -73,6 +77,7 @@ runs = st.builds(
     kv_tokens=st.integers(1, 200),
     leaving=st.booleans(),
     slots=st.integers(1, 3),
+    begun=st.booleans(),
 )
 snapshots = st.builds(
     Snapshot,
@@ -84,8 +89,15 @@ snapshots = st.builds(
     ).map(tuple),
     free_slots=st.integers(0, 4),
     free_kv_tokens=st.integers(0, 500),
+    quiet_seconds=st.sampled_from((0.0, 10.0)),
 )
-policies = st.builds(Policy, st.frozensets(lanes))
+policies = st.builds(
+    Policy,
+    st.frozensets(lanes),
+    st.integers(0, 100),
+    st.sampled_from((5.0, 20.0)),
+    st.none() | st.integers(1, 3),
+)
 
 
 def victims(decisions: list[Decision]) -> list[str]:
@@ -97,8 +109,37 @@ def test_free_room_is_always_offered_to_every_lane(snapshot: Snapshot, policy: P
     """Work conservation (Q9): as long as there is a slot and memory, the queue is asked."""
     takes = [each for each in decide(snapshot, policy) if isinstance(each, Take)]
     room = snapshot.free_slots > 0 and snapshot.free_kv_tokens > 0
-    expected = Take(snapshot.free_slots, snapshot.free_kv_tokens, frozenset(Lane))
-    assert takes == ([expected] if room else [])
+    expected = Take(snapshot.free_slots, snapshot.free_kv_tokens, frozenset(Lane), 0)
+    assert [replace(each, batch_slots=0) for each in takes] == ([expected] if room else [])
+
+
+@given(snapshots, policies)
+def test_q9_batch_jobs_leave_the_reserve_but_an_empty_engine_takes_one(
+    snapshot: Snapshot, policy: Policy
+) -> None:
+    all_slots = snapshot.free_slots + sum(run.slots for run in snapshot.running)
+    for take in (each for each in decide(snapshot, policy) if isinstance(each, Take)):
+        assert 0 <= take.batch_slots <= take.slots
+        left = snapshot.free_slots - take.batch_slots
+        quiet = snapshot.quiet_seconds > policy.batch_reserve_seconds
+        reserved = 0 if quiet else all_slots * policy.batch_reserve_percent // 100
+        assert not take.batch_slots or left >= min(reserved, all_slots - 1)
+        assert snapshot.running or take.batch_slots > 0
+
+
+@given(snapshots, policies)
+def test_q9_no_more_batch_jobs_begin_at_once_than_the_policy_says(
+    snapshot: Snapshot, policy: Policy
+) -> None:
+    new = [run for run in snapshot.running if not run.begun and not run.leaving]
+    beginning = sum(run.slots for run in new if run.lane is Lane.BATCH)
+    for take in (each for each in decide(snapshot, policy) if isinstance(each, Take)):
+        starts = policy.batch_starts
+        if starts is None:
+            reserve_alone = decide(snapshot, replace(policy, batch_starts=10**6))
+            assert take in reserve_alone
+        else:
+            assert not take.batch_slots or beginning + take.batch_slots <= starts
 
 
 @given(snapshots, policies)

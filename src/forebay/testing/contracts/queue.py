@@ -74,6 +74,7 @@ async def take(
 ) -> list[Lease]:
     """Lease with room for everything unless `ask` says otherwise."""
     terms: dict[str, Any] = {"pool": POOL, "kv_tokens": 10**9, "lanes": frozenset(Lane)}
+    terms["batch_slots"] = slots
     return await queue.lease(Ask(slots=slots, **(terms | ask)), worker=worker, seconds=SECONDS)
 
 

@@ -296,6 +296,47 @@ async def test_q9_a_job_takes_a_slot_for_each_of_its_choices_and_is_not_overtake
     assert ids(await take(queue, slots=2)) == ["n2"]
 
 
+# -- Q9: the reserve ----------------------------------------------------------------------------------
+
+
+async def test_q9_the_batch_lane_takes_no_more_than_its_slots(queue: JobQueue) -> None:
+    await put(queue, *(a_job(f"b{n}", a_flow("a", BATCH)) for n in range(4)))
+    assert await take(queue, slots=9, batch_slots=0) == []
+    assert ids(await take(queue, slots=9, batch_slots=3)) == ["b0", "b1", "b2"]
+
+
+async def test_q9_other_lanes_take_what_the_batch_lane_may_not(queue: JobQueue) -> None:
+    await put(queue, *(a_job(f"b{n}", a_flow("a", BATCH)) for n in range(3)))
+    await put(queue, a_job("i"), a_job("p", a_flow("a", PREMIUM)))
+    assert ids(await take(queue, slots=9, batch_slots=1)) == ["p", "i", "b0"]
+    await put(queue, a_job("i2"), a_job("i3"))
+    assert ids(await take(queue, slots=9, batch_slots=0)) == ["i2", "i3"]
+
+
+async def test_q9_a_batch_job_of_several_choices_goes_with_the_last_of_its_lanes_slots(
+    queue: JobQueue,
+) -> None:
+    """Else it would wait for ever where the lane never has as many as it needs."""
+    batch = a_flow("a", BATCH)
+    await put(queue, a_job("b", batch), a_job("n3", batch, choices=3), a_job("last", batch))
+    assert ids(await take(queue, slots=9, batch_slots=2)) == ["b", "n3"]
+    await put(queue, a_job("n4", batch, choices=4))
+    assert ids(await take(queue, slots=1, batch_slots=1)) == ["last"]
+    assert await take(queue, slots=3, batch_slots=3) == [], "it does not fit the engine"
+
+
+async def test_q7_a_batch_lane_that_is_owed_takes_from_the_reserve(queue: JobQueue) -> None:
+    """One job puts it over its share again."""
+    await put(queue, *(a_job(f"b{n}", a_flow("a", BATCH)) for n in range(3)))
+    await put(queue, a_job("i0"))
+    await serve(queue, await take_one(queue), 20)
+    await put(queue, a_job("i1"))
+    leases = await take(queue, slots=9, batch_slots=0)
+    assert ids(leases) == ["b0", "i1"]
+    assert [lease.protected_seconds for lease in leases] == [SETTINGS.protect_seconds, 0]
+    assert ids(await take(queue, slots=9, batch_slots=1)) == ["b1"]
+
+
 async def test_what_goes_before_a_new_job_is_what_the_depths_say(queue: JobQueue) -> None:
     """Every flow of its lane up to its own turn, all of higher lanes, nothing of lower ones."""
     assert await queue.ahead(POOL, a_flow("a"), 10) == Ahead(0, 0)

@@ -170,18 +170,31 @@ class QueueMachine(RuleBasedStateMachine):
         slots=st.integers(0, 4),
         kv_tokens=st.integers(0, 250),
         lanes=st.frozensets(st.sampled_from(Lane), min_size=1),
+        batch_slots=st.sampled_from((0, 1, 4)),
         block_tokens=st.sampled_from((1, 16)),
     )
-    def lease(self, slots: int, kv_tokens: int, lanes: frozenset[Lane], block_tokens: int) -> None:
+    def lease(
+        self,
+        slots: int,
+        kv_tokens: int,
+        lanes: frozenset[Lane],
+        batch_slots: int,
+        block_tokens: int,
+    ) -> None:
         """Q1, Q2, Q3, Q9."""
-        ask = Ask(POOL, slots, kv_tokens, lanes, block_tokens)
+        ask = Ask(POOL, slots, kv_tokens, lanes, batch_slots, block_tokens)
         heads = [line[0] for flow in FLOWS if flow.lane in lanes and (line := self._line(flow))]
+        if heads and not batch_slots and all(k.job.flow.lane is Lane.BATCH for k in heads):
+            heads = []  # only what is owed is leased
         leases = self.both(lambda queue: queue.lease(ask, worker="w", seconds=SECONDS))
         assert isinstance(leases, list)
         assert len(leases) <= slots
         assert sum(lease.job.kv_tokens(block_tokens) for lease in leases) <= kv_tokens, "Q9"
         if slots and heads and all(k.job.kv_tokens(block_tokens) <= kv_tokens for k in heads):
             assert leases, "Q9: refused although every choice fits"
+        batch = [lease for lease in leases if lease.job.flow.lane is Lane.BATCH]
+        unprotected = sum(not lease.protected_seconds for lease in batch)
+        assert unprotected <= batch_slots, "Q9: more of the batch lane, and not owed"
         for lease in leases:
             known = self.model.here[lease.job.id]
             assert known is self._line(lease.job.flow)[0], "Q1, Q3"
