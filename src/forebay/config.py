@@ -33,6 +33,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from forebay.admission import AdmissionSettings
 from forebay.alerts import AlertSettings
+from forebay.batch import BatchSettings
 from forebay.catalog import BUILT_IN, SMOLLM2, LaneFactors, ModelSettings
 from forebay.conversation import ConversationSettings
 from forebay.core.wording import placed, plain
@@ -83,9 +84,7 @@ class Settings:
         "info", "Least severe log events that are written: debug, info, warning or error."
     )
     log_format: Literal["text", "json"] = _setting("text", "Form of the log: text or json.")
-    serve: tuple[str, ...] = _setting(
-        (), "Names of the models to serve; if empty, all those under `models`."
-    )
+    serve: tuple[str, ...] = _setting((), "Names of the models to serve; if empty, all `models`.")
     pip_arguments: tuple[str, ...] = _setting(
         (), "More arguments for pip when it fetches weights, such as an index.", secret=True
     )
@@ -99,6 +98,7 @@ class Settings:
     admission: AdmissionSettings = _group(AdmissionSettings, "How long calls may wait.")
     idempotency: IdempotencySettings = _group(IdempotencySettings, "Calls with a key of their own.")
     conversation: ConversationSettings = _group(ConversationSettings, "What is kept of dialogues.")
+    batch: BatchSettings = _group(BatchSettings, "Bounds and times of files and batches.")
     queue: QueueSettings = _group(QueueSettings, "Bounds and weights of the queue.")
     tokens: TokensSettings = _group(TokensSettings, "Bounds of tokenising.")
     alerts: AlertSettings = _group(AlertSettings, "The webhooks of spend alerts.")

@@ -10,13 +10,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any
 
-import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from sqlalchemy.pool import StaticPool
 
 from forebay.conversation import ConversationSettings
 from forebay.conversation.memory import MemoryConversations
@@ -35,8 +33,8 @@ from forebay.core.dialogue import (
 from forebay.core.errors import ForebayError
 from forebay.core.usage import Usage
 from forebay.testing.clock import FakeClock
+from tests.contract.direct import Direct
 
-T = TypeVar("T")
 Sayings = list[tuple[str, list[str]]]
 BOUNDS = ConversationSettings(max_items=8, max_bytes=1_200, organisation_bytes=2_000)
 ORGANISATIONS = ("org_a", "org_b")
@@ -88,26 +86,6 @@ WRONG = {
 }
 
 
-class Direct:
-    """A database in memory, on this thread."""
-
-    def __init__(self) -> None:
-        self.engine = sa.create_engine(
-            "sqlite://", poolclass=StaticPool, connect_args={"isolation_level": None}
-        )
-        sa.event.listen(self.engine, "begin", lambda it: it.exec_driver_sql("BEGIN"))
-        with self.engine.connect() as connection:
-            connection.exec_driver_sql("COMMIT")
-            connection.exec_driver_sql("PRAGMA foreign_keys = ON")
-            connection.exec_driver_sql("BEGIN")
-            METADATA.create_all(connection)
-            connection.commit()
-
-    async def run(self, work: Callable[[sa.Connection], T]) -> T:
-        with self.engine.begin() as connection:
-            return work(connection)
-
-
 class Twins(RuleBasedStateMachine):
     """Two stores, one clock, one sequence of verbs."""
 
@@ -117,7 +95,7 @@ class Twins(RuleBasedStateMachine):
         self.clock = FakeClock()
         self.numbers = count(1)
         self.begun: list[str] = []
-        self.database = Direct()
+        self.database = Direct(METADATA)
         self.memory = MemoryConversations(BOUNDS, self.clock)
         self.sql = SqlConversations(self.database, BOUNDS, self.clock)
 

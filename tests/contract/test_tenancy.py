@@ -185,6 +185,24 @@ async def test_a_warm_key_does_not_reach_the_store(database: Database, clock: Fa
     assert runner.runs == warm
 
 
+async def test_a_warm_key_that_ordered_something_does_not_reach_the_store(
+    database: Database, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as no more of them are remembered than may be."""
+    monkeypatch.setattr(tenancy_sql, "REMEMBERED_KEYS", 2)
+    runner = CountedRunner(database)
+    tenancy = sql_tenancy(runner, clock)
+    for number in (1, 2, 3):
+        await made(tenancy, number)
+        await tenancy.principal(f"key_{number}")
+    warm = runner.runs
+    for number in (2, 3) * 50:
+        await tenancy.principal(f"key_{number}")
+    assert runner.runs == warm
+    await tenancy.principal("key_1")
+    assert runner.runs == warm + 1
+
+
 async def test_an_unknown_key_reaches_the_store_once(database: Database, clock: FakeClock) -> None:
     runner = CountedRunner(database)
     tenancy = sql_tenancy(runner, clock)
@@ -306,6 +324,7 @@ VERBS = st.one_of(
     st.tuples(st.just("rename"), st.integers(0, 3), NAMES),
     st.tuples(st.just("limit"), st.integers(0, 3), st.sampled_from([None, "m"]), LIMITS),
     st.tuples(st.just("authenticate"), st.integers(1, 8)),
+    st.tuples(st.just("principal"), KEYS),
     st.tuples(st.just("advance"), st.sampled_from([1.0, 10.0])),
     st.tuples(st.just("list")),
 )
@@ -357,6 +376,8 @@ async def play_one(tenancy: Any, clock: FakeClock, verb: tuple[Any, ...]) -> Any
             return await tenancy.set_limits(project_id, limits, model=model)
         case ("authenticate", number):
             return await tenancy.authenticate(secret(number))
+        case ("principal", key):
+            return await tenancy.principal(f"key_{key}")
         case ("advance", seconds):
             return clock.advance(seconds)
         case _:

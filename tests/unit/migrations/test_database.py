@@ -24,6 +24,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import IntegrityError
 
 from forebay.alerts import sql as alerts
+from forebay.batch import sql_tables as batch
 from forebay.conversation import sql_tables as conversation
 from forebay.core.errors import StoreUnavailable
 from forebay.migrations import Database, DatabaseRefused, open_database, upgrade
@@ -90,7 +91,8 @@ async def test_opening_again_changes_nothing_and_loses_nothing(path: Path) -> No
 
 async def test_the_rooms_tables_are_what_the_migrations_make(database: Database) -> None:
     def differences(connection: sa.Connection) -> list[object]:
-        tables = [tenancy.METADATA, alerts.METADATA, conversation.METADATA]
+        rooms = (tenancy, alerts, conversation, batch)
+        tables = [room.METADATA for room in rooms]
         return list(compare_metadata(MigrationContext.configure(connection), tables))
 
     assert await database.run(differences) == []
