@@ -174,11 +174,17 @@ class ChangeQuery:
 
 
 class Tenancy(ABC):
-    """One per process; `authenticate` is on the hot path and must not wait for a store when warm."""
+    """One per process; `authenticate` and `principal` are on the hot path and must not wait for a store
+    when warm."""
 
     @abstractmethod
     async def authenticate(self, secret: str) -> Principal:
         """Who presents this key. Raises InvalidKey, saying no more than the key's redacted form."""
+
+    @abstractmethod
+    async def principal(self, key_id: str) -> Principal:
+        """Who the key of this id is, for calls that run long after they were ordered. Raises InvalidKey
+        exactly when `authenticate` would refuse the secret that the key has now."""
 
     @abstractmethod
     async def ensure(self, organisation: str, project: str, *, plan: str) -> Scopes:

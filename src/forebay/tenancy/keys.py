@@ -114,6 +114,14 @@ def refusal(secret: str, kind: KeyKind = API_KEY) -> InvalidKey:
     )
 
 
+def outlived(key_id: str) -> InvalidKey:
+    """The same for a call that runs long after it was ordered: its key is not live any more."""
+    return InvalidKey(
+        f"The API key {key_id} that ordered this does not work any more: it is unknown, expired or "
+        f"revoked. Order it again with another key; create one with `{_WORDS[API_KEY][1]}`."
+    )
+
+
 _WORDS = {
     API_KEY: ("API key", "forebay keys create"),
     ADMIN_KEY: ("admin key", "forebay keys create-admin"),

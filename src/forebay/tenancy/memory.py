@@ -23,7 +23,16 @@ from forebay.tenancy.contract import (
     ServiceAccount,
     Tenancy,
 )
-from forebay.tenancy.keys import ADMIN_KEY, API_KEY, check, derive, digest, redact, refusal
+from forebay.tenancy.keys import (
+    ADMIN_KEY,
+    API_KEY,
+    check,
+    derive,
+    digest,
+    outlived,
+    redact,
+    refusal,
+)
 from forebay.tenancy.settings import (
     describe,
     find_plan,
@@ -80,11 +89,25 @@ class MemoryTenancy(Tenancy, Directory):
         known = self._secrets.get(digest(secret, self._digest_key))
         if known is None or (known.until is not None and known.until <= now):
             raise refusal(secret)
-        info = self._keys[known.key_id]
-        if info.revoked_at is not None or (info.expires_at is not None and info.expires_at <= now):
+        if not self._works(known.key_id):
             raise refusal(secret)
-        if self._projects[info.scopes.project_id].archived_at is not None:
-            raise refusal(secret)
+        return self._granted(known.key_id)
+
+    async def principal(self, key_id: str) -> Principal:
+        if not self._works(key_id):
+            raise outlived(key_id)
+        return self._granted(key_id)
+
+    def _works(self, key_id: str) -> bool:
+        info = self._keys.get(key_id)
+        if info is None or info.revoked_at is not None:
+            return False
+        if info.expires_at is not None and info.expires_at <= self._clock.now():
+            return False
+        return self._projects[info.scopes.project_id].archived_at is None
+
+    def _granted(self, key_id: str) -> Principal:
+        info = self._keys[key_id]
         plan = granted_plan(self._plans, self._organisations[info.organisation].plan)
         return grant(info, plan, self._limits[info.scopes.project_id])
 

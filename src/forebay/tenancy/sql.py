@@ -1,9 +1,9 @@
 """Tenancy in forebay.db through SQLAlchemy Core.
 
 Authentication is on the path of every call, so what was looked up stays in memory: live secrets by
-digest, and apart from them (a flood of invented keys must not push out real ones) digests that are
-refused. Both are bounded. Keys that wait to be looked up share one query, so a flood of well-formed
-unknown keys costs a query at a time, not one each.
+digest, keys that ordered something by id, and apart from them (a flood of invented keys must not push
+out real ones) digests that are refused. All are bounded. Keys that wait to be looked up share one query,
+so a flood of well-formed unknown keys costs a query at a time, not one each.
 
 Why the memory is never wrong: this process is the only one that writes the file, whoever a change
 is about leaves the memory before the verb returns, expiry is compared with the clock at every call,
@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
@@ -36,12 +36,12 @@ from forebay.tenancy.contract import (
     ServiceAccount,
     Tenancy,
 )
-from forebay.tenancy.keys import API_KEY, check, derive, digest, redact, refusal
+from forebay.tenancy.keys import API_KEY, check, derive, digest, outlived, redact, refusal
 from forebay.tenancy.settings import find_plan, grant, granted_plan, require_name
 
 T = TypeVar("T")
 
-# About 1 KB for a live key and 130 B for a refused digest: 16 MB and 2 MB when full.
+# About 1 KB for a live key, by digest or by id, and 130 B for a refused digest: 34 MB when full.
 REMEMBERED_KEYS = 16_384
 REMEMBERED_REFUSALS = 16_384
 LOOKUP_BATCH = 500  # SQLite before 3.32 takes 999 parameters
@@ -71,6 +71,7 @@ class SqlTenancy(Tenancy, Directory):
         self._plans = plans
         self._digest_key = derive(pepper, API_KEY.purpose)
         self._live: dict[bytes, rows.Stored] = {}
+        self._ordering: dict[str, rows.Stored] = {}
         self._refused: dict[bytes, None] = {}
         self._era = 0
         self._wanted: set[bytes] = set()
@@ -83,10 +84,26 @@ class SqlTenancy(Tenancy, Directory):
         stored = self._live.get(key)
         if stored is None and key not in self._refused:
             stored = await self._look_up(key)
+        if stored is None or not self._works(stored):
+            raise refusal(secret)
+        return self._granted(stored)
+
+    async def principal(self, key_id: str) -> Principal:
+        stored = self._ordering.get(key_id)
         if stored is None:
-            raise refusal(secret)
-        if stored.works_until is not None and stored.works_until <= self._clock.now():
-            raise refusal(secret)
+            era = self._era
+            stored = await self._runner.run(partial(rows.look_up_id, key_id))
+            if stored is not None and era == self._era:
+                self._ordering[key_id] = stored
+                _bound(self._ordering, REMEMBERED_KEYS)
+        if stored is None or not self._works(stored):
+            raise outlived(key_id)
+        return self._granted(stored)
+
+    def _works(self, stored: rows.Stored) -> bool:
+        return stored.works_until is None or stored.works_until > self._clock.now()
+
+    def _granted(self, stored: rows.Stored) -> Principal:
         return grant(stored.info, granted_plan(self._plans, stored.plan), stored.limits)
 
     async def ensure(self, organisation: str, project: str, *, plan: str) -> Scopes:
@@ -198,8 +215,8 @@ class SqlTenancy(Tenancy, Directory):
             return await self._runner.run(work)
         finally:  # also when cancelled: the transaction may still come about
             self._era += 1
-            for key in [key for key, stored in self._live.items() if concerns(stored.info)]:
-                del self._live[key]
+            _forget(self._live, concerns)
+            _forget(self._ordering, concerns)
 
     async def _look_up(self, key: bytes) -> rows.Stored | None:
         """Whoever gets the lock first asks for everyone who waits behind it."""
@@ -225,7 +242,16 @@ class SqlTenancy(Tenancy, Directory):
                 self._live[key] = stored
             else:
                 self._refused[key] = None
-        while len(self._live) > REMEMBERED_KEYS:  # dicts keep order: the oldest goes
-            del self._live[next(iter(self._live))]
-        while len(self._refused) > REMEMBERED_REFUSALS:
-            del self._refused[next(iter(self._refused))]
+        _bound(self._live, REMEMBERED_KEYS)
+        _bound(self._refused, REMEMBERED_REFUSALS)
+
+
+def _forget(memory: dict[Any, rows.Stored], concerns: Callable[[KeyInfo], bool]) -> None:
+    for key in [key for key, stored in memory.items() if concerns(stored.info)]:
+        del memory[key]
+
+
+def _bound(memory: dict[Any, Any], most: int) -> None:
+    """Dicts keep order: the oldest goes."""
+    while len(memory) > most:
+        del memory[next(iter(memory))]

@@ -50,6 +50,8 @@ from forebay.tenancy.sql_tables import (
     rates_of,
 )
 
+_USABLE = EVERY_KEY.where(KEYS.c.revoked_at.is_(None), PROJECTS.c.archived_at.is_(None))
+
 
 class Stored(NamedTuple):
     """What one secret stands for; `works_until` is its own end or its key's, the earlier one."""
@@ -62,11 +64,10 @@ class Stored(NamedTuple):
 
 def look_up(asked: list[bytes], connection: sa.Connection) -> dict[bytes, Stored]:
     """Those of the digests that may be used, but for their expiry."""
-    usable = EVERY_KEY.where(KEYS.c.revoked_at.is_(None), PROJECTS.c.archived_at.is_(None))
-    now = list(connection.execute(usable.where(KEYS.c.digest.in_(asked))))
+    now = list(connection.execute(_USABLE.where(KEYS.c.digest.in_(asked))))
     before = list(
         connection.execute(
-            usable.add_columns(ROTATED.c.digest.label("old_digest"), ROTATED.c.works_until)
+            _USABLE.add_columns(ROTATED.c.digest.label("old_digest"), ROTATED.c.works_until)
             .join(ROTATED, ROTATED.c.key_id == KEYS.c.id)
             .where(ROTATED.c.digest.in_(asked))
         )
@@ -77,6 +78,14 @@ def look_up(asked: list[bytes], connection: sa.Connection) -> dict[bytes, Stored
         ends = [end for end in (row.works_until, row.expires_at) if end is not None]
         found[row.old_digest] = _stored(row, models, min(ends))
     return found
+
+
+def look_up_id(key_id: str, connection: sa.Connection) -> Stored | None:
+    """The secret that this key has now, if it may be used, but for its expiry."""
+    row = connection.execute(_USABLE.where(KEYS.c.id == key_id)).one_or_none()
+    if row is None:
+        return None
+    return _stored(row, _model_limits(connection, {row.project_id}), row.expires_at)
 
 
 def ensure(

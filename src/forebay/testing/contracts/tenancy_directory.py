@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from forebay.core.errors import InvalidKey, InvalidRequest, NotFound
+from forebay.core.job import Lane
 from forebay.core.principal import UNLIMITED, RateLimits
 from forebay.testing.clock import FakeClock
 from forebay.testing.contracts.tenancy import (
@@ -248,6 +249,76 @@ async def test_an_archived_project_stays_as_it_is(tenancy: Any) -> None:
     for change in changes:
         with pytest.raises(InvalidRequest, match="'default' is archived"):
             await change
+
+
+async def outlived(tenancy: Any, key_id: str) -> None:
+    """This key does not work any more for what it ordered."""
+    with pytest.raises(InvalidKey, match=f"{key_id} that ordered this .* any more.*another key"):
+        await tenancy.principal(key_id)
+
+
+async def test_a_key_is_known_by_its_id_as_by_its_secret(tenancy: Any) -> None:
+    """Whatever changes, also when it is warm."""
+    key = await on_trial(tenancy, requests_per_minute=5, lanes=frozenset({Lane.BATCH}))
+    project_id = key.scopes.project_id
+    changes = [
+        tenancy.set_limits(project_id, LOW),
+        tenancy.set_limits(project_id, LOW, model="small"),
+        tenancy.rename_project(project_id, "web"),
+        tenancy.set_plan(key.organisation, "standard"),
+    ]
+    assert await tenancy.principal("key_1") == await tenancy.authenticate(secret(1))
+    for change in changes:
+        await change
+        assert await tenancy.principal("key_1") == await tenancy.authenticate(secret(1))
+
+
+async def test_l14_a_key_is_known_by_its_id_as_its_own_organisation_s(tenancy: Any) -> None:
+    infos = [await made(tenancy, number, organisation=f"org {number}") for number in (1, 2)]
+    for info in infos * 2:
+        assert (await tenancy.principal(info.id)).scopes == info.scopes
+
+
+async def test_a_key_that_is_not_live_has_ordered_in_vain(tenancy: Any, clock: FakeClock) -> None:
+    """Unknown, revoked, of a deleted account, expired, of an archived project: at once."""
+    await outlived(tenancy, "key_1")
+    project_id = (await made(tenancy, 1)).scopes.project_id
+    await tenancy.create_service_account("svc_1", project_id, "robot", at=NOW)
+    await made(tenancy, 2, service_account_id="svc_1")
+    await made(tenancy, 3, expires_at=NOW + 10)
+    await made(tenancy, 4)
+
+    async def expire() -> None:
+        clock.advance(10)
+
+    endings = [
+        tenancy.revoke_key("key_1", at=NOW),
+        tenancy.delete_service_account("svc_1", at=NOW),
+        expire(),
+        tenancy.archive_project(project_id, at=NOW),
+    ]
+    for number, ending in enumerate(endings, start=1):
+        for _ in range(2):
+            assert (await tenancy.principal(f"key_{number}")).scopes.key_id == f"key_{number}"
+        await ending
+        for _ in range(2):
+            await outlived(tenancy, f"key_{number}")
+
+
+async def test_a_key_that_gets_another_secret_has_ordered_what_it_ordered(tenancy: Any) -> None:
+    await made(tenancy)
+    before = await tenancy.principal("key_1")
+    await tenancy.rotate_key("key_1", secret(2), at=NOW, overlap_seconds=0)
+    assert await tenancy.principal("key_1") == before == await tenancy.authenticate(secret(2))
+
+
+async def test_a_key_revoked_while_its_orders_run_is_refused_afterwards(tenancy: Any) -> None:
+    await made(tenancy)
+    calls = [asyncio.ensure_future(tenancy.principal("key_1")) for _ in range(20)]
+    revoked = asyncio.ensure_future(tenancy.revoke_key("key_1", at=NOW))
+    more = [asyncio.ensure_future(tenancy.principal("key_1")) for _ in range(20)]
+    await asyncio.gather(*calls, revoked, *more, return_exceptions=True)
+    await outlived(tenancy, "key_1")
 
 
 async def test_a_project_is_renamed_and_keeps_its_keys(tenancy: Any) -> None:
