@@ -3,20 +3,23 @@
 Invariants
 - Never more than `max_body_bytes` are held; a declared length above it is refused unread. A gzip
   body is bounded twice: as it arrives, and as it is inflated.
-- A client that sends is waited for `body_seconds`, one that sends hardly anything not so long: after
-  `body_grace_seconds` what has arrived must be `min_body_bytes_per_second` for each second since.
+- A client that sends is waited for `body_seconds` (a file's as long as it takes), one that sends hardly
+  anything not so long: after `body_grace_seconds` what has arrived must be `min_body_bytes_per_second`
+  for each second since.
 - Nothing is decoded whose structure could cost more than its bytes: values and depth are counted
   on the raw bytes first. Keys occur once, so no two readers can disagree on what was asked.
 
-Not here: what the object means (`request.py`), gzip itself (`inflate.py`).
+Not here: what the object means (`request.py`), gzip itself (`inflate.py`), bodies that are forms
+(`multipart.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import codecs
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import msgspec
@@ -48,45 +51,80 @@ class ClientGone(Exception):
 async def read_body(scope: Scope, receive: Receive, settings: GatewaySettings) -> bytes:
     """The whole body, inflated. Raises RequestTooLarge, RequestTimeout, InvalidRequest, ClientGone."""
     limit = settings.max_body_bytes
-    for name, value in scope["headers"]:
-        if name == b"content-length" and int(value) > limit:
-            raise _too_large(int(value), limit)
+    declared = declared_bytes(scope["headers"])
+    if declared is not None and declared > limit:
+        raise _too_large(declared, limit)
+    patience = Patience(settings, settings.body_seconds)
+    found = [piece async for piece in pieces(scope, receive, limit, patience)]
+    return found[0] if len(found) == 1 else b"".join(found)
+
+
+async def pieces(
+    scope: Scope, receive: Receive, limit: int, patience: Patience
+) -> AsyncGenerator[bytes, None]:
+    """The body as it comes, inflated, up to so many bytes. Raises what `read_body` does.
+
+    Others run between what one part inflates to.
+    """
     inflater = Inflater(limit) if _is_compressed(scope["headers"]) else None
-    patience = _Patience(settings)
-    try:
-        async with patience.timeout:
-            return await _collect(receive, limit, inflater, patience)
-    except TimeoutError:
-        raise RequestTimeout(patience.reason()) from None
+    size, more = 0, True
+    while more:
+        try:
+            async with asyncio.timeout_at(patience.due()):
+                message = await receive()
+        except TimeoutError:
+            raise RequestTimeout(patience.reason()) from None
+        if message["type"] != "http.request":
+            raise ClientGone
+        part, more = message.get("body", b""), message.get("more_body", False)
+        size += len(part)
+        patience.arrived(len(part))
+        if size > limit:
+            raise _too_large(size, limit)
+        if inflater is None:
+            yield part
+            continue
+        for piece in inflater.steps(part):
+            yield piece
+            await asyncio.sleep(0)
+    if inflater is not None:
+        inflater.end()
 
 
-class _Patience:
-    """How long a body is waited for: the longer, the more of it has arrived, up to a bound."""
+def declared_bytes(headers: Sequence[tuple[bytes, bytes]]) -> int | None:
+    """How long the body is, as it says itself."""
+    return next((int(value) for name, value in headers if name == b"content-length"), None)
 
-    def __init__(self, settings: GatewaySettings) -> None:
+
+class Patience:
+    """How long a body is waited for: the longer, the more of it has arrived, up to `most_seconds` in all."""
+
+    def __init__(self, settings: GatewaySettings, most_seconds: float = math.inf) -> None:
         self._settings = settings
+        self._most_seconds = most_seconds
         self._begun = asyncio.get_running_loop().time()
         self._bytes = 0
-        self.timeout = asyncio.timeout_at(self._due())
 
     def arrived(self, size: int) -> None:
         """So many bytes more are here."""
         self._bytes += size
-        self.timeout.reschedule(self._due())
+
+    def due(self) -> float:
+        """When the next bytes must be here, in the loop's time."""
+        return self._begun + min(self._allowed_seconds(), self._most_seconds)
 
     def reason(self) -> str:
         """What to tell a client that was not waited for any longer."""
         settings = self._settings
-        if self._allowed_seconds() >= settings.body_seconds:
-            return f"The request body did not arrive within {settings.body_seconds:g} s. Send it again."
+        if self._allowed_seconds() >= self._most_seconds:
+            return (
+                f"The request body did not arrive within {self._most_seconds:g} s. Send it again."
+            )
         return (
             f"Only {self._bytes} bytes of the request body arrived within "
             f"{self._allowed_seconds():.3g} s. After {settings.body_grace_seconds:g} s it must be "
             f"{settings.min_body_bytes_per_second} bytes a second or more. Send it again."
         )
-
-    def _due(self) -> float:
-        return self._begun + min(self._allowed_seconds(), self._settings.body_seconds)
 
     def _allowed_seconds(self) -> float:
         settings = self._settings
@@ -110,38 +148,6 @@ def _is_compressed(headers: Sequence[tuple[bytes, bytes]]) -> bool:
             code="unsupported_content_encoding",
         )
     return bool(found)
-
-
-async def _collect(
-    receive: Receive, limit: int, inflater: Inflater | None, patience: _Patience
-) -> bytes:
-    found: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise ClientGone
-        part = message.get("body", b"")
-        size += len(part)
-        patience.arrived(len(part))
-        if size > limit:
-            raise _too_large(size, limit)
-        if inflater is None:
-            found.append(part)
-        else:
-            await _inflate(inflater, part, found)
-        if not message.get("more_body", False):
-            break
-    if inflater is not None:
-        inflater.end()
-    return b"".join(found) if len(found) != 1 else found[0]
-
-
-async def _inflate(inflater: Inflater, part: bytes, found: list[bytes]) -> None:
-    """In steps, between which the event loop turns."""
-    for piece in inflater.steps(part):
-        found.append(piece)
-        await asyncio.sleep(0)
 
 
 def _too_large(size: int, limit: int) -> RequestTooLarge:
