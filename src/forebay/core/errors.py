@@ -3,20 +3,20 @@
     ForebayError
       CallerError      the call is wrong or not allowed; never retried by us      4xx
         InvalidRequest, UnsupportedParameter, ContextLengthExceeded,
-        ConversationFull                                                           400
+        ConversationFull, StorageFull                                              400
         InvalidKey                                                                 401
         NotAllowed                                                                 403
         ModelNotFound, NotFound                                                    404
         MethodNotAllowed                                                           405
         RequestTimeout, ClientTooSlow                                              408
-        IdempotencyKeyInUse, ConversationLocked                                    409
+        IdempotencyKeyInUse, ConversationLocked, BatchConflict                     409
         RequestTooLarge                                                            413
         IdempotencyKeyReused                                                       422
         InsufficientQuota, RateLimited, TooManyOpenCalls, FlowFull                 429
       OverloadError    we cannot serve this now; waiting helps                    503
         Overloaded, LaneFull, QueueDeadline, ShuttingDown
       ServiceError     our fault; alarms; costs nothing                           5xx
-        EngineFailed, EngineTimeout, StoreUnavailable, InternalError
+        EngineFailed, EngineTimeout, StoreUnavailable, FileDamaged, InternalError
       Signal           between rooms and the corridor; never reaches a client
         LeaseLost, ReaderGone, StreamGap, StaleAttempt, AlreadyResolved, UnknownHold, KeyClaimed,
         EngineFault
@@ -115,6 +115,14 @@ class ConversationFull(CallerError):
     """No more can be stored: a conversation, or all of an organisation's together, are too large."""
 
 
+class StorageFull(CallerError):
+    """No more can be stored: all files of an organisation together are too large."""
+
+
+class BatchConflict(CallerError):
+    """This cannot be done to a batch, or to a file of one, as it stands now."""
+
+
 class IdempotencyKeyReused(CallerError):
     """This Idempotency-Key was used for another request."""
 
@@ -181,6 +189,10 @@ class EngineTimeout(ServiceError):
 
 class StoreUnavailable(ServiceError):
     """A store that this call needs cannot be reached; nothing was charged."""
+
+
+class FileDamaged(StoreUnavailable):
+    """The bytes of a file are not those that were stored, or are not there."""
 
 
 class InternalError(ServiceError):

@@ -7,6 +7,7 @@ stop here: a request becomes a `core.call.Call`, and `core.event` events become 
 
     fields.py    which request fields exist and what becomes of each (one table, also the docs)
     body.py      bytes → JSON object, within bounds        request.py   JSON object → ChatRequest
+    multipart.py forms with files in them                  batch_lines.py  lines of batches
     schema.py    the answers' wire types                   sse.py       the same as server-sent events
     errors.py    error class → status, type, code, headers  manual.py    what each code means
     cors.py      scripts of other web sites                inflate.py   gzip bodies

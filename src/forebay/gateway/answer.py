@@ -61,6 +61,11 @@ class Output:
     def text(self) -> str:
         return "".join(self.texts)
 
+    def add(self, delta: Delta) -> None:
+        """It goes on like this."""
+        self.texts.append(delta.text)
+        self.logprobs.extend(delta.logprobs)
+
 
 class Shape(Reader, Protocol):
     """How one endpoint's requests are read and its answers are written."""
@@ -146,21 +151,7 @@ class Exchange(Relayed):
         return self.services.pipeline.run(self.call)
 
     def writer(self, admitted: Admitted) -> AnswerWriter:
-        return self.shape.writer(self.head(admitted), self.request)
-
-    def head(self, admitted: Admitted) -> Head:
-        """What whole answers and chunks have in common. The id is OpenAI's kind, made from ours, so
-        that either finds the other in a log."""
-        window = admitted.window
-        return Head(
-            id=self.shape.id_prefix + admitted.call_id.removeprefix("req_"),
-            created=int(admitted.created_at),
-            model=self.request.model,
-            service_tier=TIERS[admitted.lane],
-            system_fingerprint=admitted.fingerprint,
-            conversation_id=window.conversation_id if window else None,
-            window="" if window is None or window.is_whole else str(window),
-        )
+        return self.shape.writer(head_of(self.shape, self.request, admitted), self.request)
 
     def headers(self, admitted: Admitted) -> Headers:
         headers = Relayed.headers(self, admitted)
@@ -169,6 +160,35 @@ class Exchange(Relayed):
         if self.request.ignored:
             headers.append((b"x-forebay-ignored", ignored_header(self.request.ignored)))
         return headers
+
+
+def head_of(shape: Shape, request: ApiRequest, admitted: Admitted) -> Head:
+    """What whole answers and chunks have in common. The id is OpenAI's kind, made from ours, so that
+    either finds the other in a log."""
+    window = admitted.window
+    return Head(
+        id=shape.id_prefix + admitted.call_id.removeprefix("batch_").removeprefix("req_"),
+        created=int(admitted.created_at),
+        model=request.model,
+        service_tier=TIERS[admitted.lane],
+        system_fingerprint=admitted.fingerprint,
+        conversation_id=window.conversation_id if window else None,
+        window="" if window is None or window.is_whole else str(window),
+    )
+
+
+def whole_answer(
+    shape: Shape,
+    request: ApiRequest,
+    admitted: Admitted,
+    outputs: Sequence[Output],
+    event: Finished,
+) -> object:
+    """The body of a call that has ended like this."""
+    for output, reason in zip(outputs, _reasons(event), strict=True):
+        output.finish_reason = reason
+    usage = settled_usage(event.usage)
+    return shape.whole(head_of(shape, request, admitted), request, outputs, usage)
 
 
 class Generation:
@@ -237,8 +257,7 @@ class WholeAnswer:
         async with watch, aclosing(x.services.pipeline.run(x.call)) as bunches:
             async for event in _each(bunches):
                 if isinstance(event, Delta):
-                    outputs[event.choice].texts.append(event.text)
-                    outputs[event.choice].logprobs.extend(event.logprobs)
+                    outputs[event.choice].add(event)
                 elif isinstance(event, Admitted):
                     self._admitted = event
                 elif isinstance(event, Finished):
@@ -256,10 +275,7 @@ class WholeAnswer:
         x, admitted = self._x, self._admitted
         if admitted is None:
             raise InternalError
-        for output, reason in zip(outputs, _reasons(event), strict=True):
-            output.finish_reason = reason
-        usage = settled_usage(event.usage)
-        answer = x.shape.whole(x.head(admitted), x.request, outputs, usage)
+        answer = whole_answer(x.shape, x.request, admitted, outputs, event)
         cost = (b"x-forebay-cost-usd", format_usd(event.amount_nanos).encode())
         await x.responder.json(x.scope, x.send, answer, headers=[cost, *x.headers(admitted)])
 

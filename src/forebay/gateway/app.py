@@ -32,6 +32,7 @@ from forebay.gateway.admin import Endpoint
 from forebay.gateway.admin_operations import ADMIN_OPERATIONS
 from forebay.gateway.answer import Generation
 from forebay.gateway.background import Responding
+from forebay.gateway.batches import batch_endpoints
 from forebay.gateway.chat import ChatShape
 from forebay.gateway.compatibility import COMPATIBILITY_PATH
 from forebay.gateway.completions import CompletionShape
@@ -45,6 +46,7 @@ from forebay.gateway.docs import (
     overview,
 )
 from forebay.gateway.errors import DOCS_PATH
+from forebay.gateway.files import file_endpoints
 from forebay.gateway.guesses import Guesses
 from forebay.gateway.health import Exposition, Index, Live, Ready
 from forebay.gateway.models import GetModel, ListModels
@@ -63,9 +65,8 @@ _PATH_CHARACTERS = 100
 # First parts of OpenAI's other paths: with or without /v1, a client that asks for one of these has
 # found the API, and is told that the endpoint is missing, not that its base URL is wrong.
 _UNBUILT = frozenset(
-    ("assistants", "audio", "batches", "containers",
-     "evals", "files", "fine_tuning", "images", "moderations", "organization", "realtime",
-     "threads", "uploads", "vector_stores", "videos")
+    ("assistants", "audio", "containers", "evals", "fine_tuning", "images", "moderations",
+     "organization", "realtime", "threads", "uploads", "vector_stores", "videos")
 )  # fmt: skip
 _HEALTH = "Health is at GET /livez (the process answers) and GET /readyz (calls can be served)."
 _DOCUMENTATION = (
@@ -124,6 +125,9 @@ def build_public(services: Services, settings: GatewaySettings) -> ASGIApp:
         routes.append(Route(path, Methods(responder, **verbs)))
     for path, methods in conversation_endpoints(services, settings, responder):
         routes.append(Route(path, Methods(responder, **methods)))
+    for endpoints in (file_endpoints, batch_endpoints):
+        for path, verbs in endpoints(services, settings, responder):
+            routes.append(Route(path, Methods(responder, **verbs)))
     guesses = Guesses(settings, services.clock)
     return Front(routes, responder, services.ids, lambda path: _public_hint(path, routes), guesses)
 

@@ -18,6 +18,7 @@ from forebay.core.json_schema import (
     MAX_WEIGHT,
 )
 from forebay.core.schema_formats import FORMATS
+from forebay.gateway.batch_request import BATCH_FIELDS
 from forebay.gateway.chat_fields import CHAT_FIELDS, MESSAGE_FIELDS
 from forebay.gateway.completion_fields import COMPLETION_FIELDS
 from forebay.gateway.conversation_request import (
@@ -27,6 +28,7 @@ from forebay.gateway.conversation_request import (
 )
 from forebay.gateway.fields import NOTHING, Field, Kind
 from forebay.gateway.responses_fields import RESPONSES_FIELDS
+from forebay.gateway.upload import FILE_FIELDS
 
 COMPATIBILITY_PATH = "/docs/compatibility"
 # Of OpenAI's API. `app.py` has the routes; a test compares.
@@ -53,6 +55,15 @@ ENDPOINTS = {
     "POST /v1/conversations/{id}/items": "supported; messages of text",
     "GET /v1/conversations/{id}/items/{item_id}": "supported; `include` is ignored",
     "DELETE /v1/conversations/{id}/items/{item_id}": "supported",
+    "GET /v1/files": "supported",
+    "POST /v1/files": "supported for the purpose `batch`; a form (`multipart/form-data`)",
+    "GET /v1/files/{id}": "supported",
+    "DELETE /v1/files/{id}": "supported, but for the input of a batch that has not ended",
+    "GET /v1/files/{id}/content": "supported",
+    "GET /v1/batches": "supported",
+    "POST /v1/batches": "supported for chat completions, completions and responses",
+    "GET /v1/batches/{id}": "supported; `cost` is ours",
+    "POST /v1/batches/{id}/cancel": "supported; what is done is kept",
     "POST /v1/embeddings": "refused with `unsupported_endpoint`: no pool makes embeddings",
 }
 
@@ -146,6 +157,8 @@ def markdown() -> str:
         "POST /v1/conversations": CONVERSATION_FIELDS,
         "POST /v1/conversations/{id}": METADATA_FIELDS,
         "POST /v1/conversations/{id}/items": ITEMS_FIELDS,
+        "POST /v1/files": FILE_FIELDS,
+        "POST /v1/batches": BATCH_FIELDS,
     }
     for title, fields in tables.items():
         rows = "\n".join(_rows(fields.values()))

@@ -8,13 +8,12 @@ Not here: which requests can go on (`chat_request.py`, `responses_request.py`), 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from forebay.core.call import Remembrance
-from forebay.core.clock import IdSource
 from forebay.core.dialogue import Item
 from forebay.core.errors import InvalidRequest
 from forebay.gateway.items import RoleAndParts
@@ -50,11 +49,11 @@ class Continued(msgspec.Struct, frozen=True, kw_only=True):
     fresh: bool = False
     cut: bool = True
 
-    def remembrance(self, call_id: str, ids: IdSource) -> Remembrance:
+    def remembrance(self, call_id: str, new_id: Callable[[str], str]) -> Remembrance:
         """The same of one call."""
         turn_id = self.turn_prefix + call_id.removeprefix("req_")
         return Remembrance(
-            input=tuple(Item(ids.new("msg"), role, parts) for role, parts in self.spoken),
+            input=tuple(Item(new_id("msg"), role, parts) for role, parts in self.spoken),
             turn_id=turn_id if self.turn_prefix else None,
             conversation_id=self.conversation_id,
             previous_id=self.previous_id,

@@ -24,9 +24,17 @@ _CODE_CHARACTERS = 100
 _ENDPOINTS = {
     "/v1/chat/completions": "POST: a chat completion, whole or streamed (`stream: true`).",
     "/v1/completions": "POST: the continuation of a text, whole or streamed.",
+    "/v1/batches": (
+        "POST: many calls that are written in a file; one of them: `/v1/batches/{id}`; POST "
+        "`/v1/batches/{id}/cancel` ends it."
+    ),
     "/v1/conversations": (
         "POST: a dialogue that is remembered; one of them: `/v1/conversations/{id}`, its messages: "
         "`/v1/conversations/{id}/items`, one of these: `/v1/conversations/{id}/items/{item_id}`."
+    ),
+    "/v1/files": (
+        "POST: upload the file of a batch; one of them: `/v1/files/{id}`, its bytes: "
+        "`/v1/files/{id}/content`."
     ),
     "/v1/responses": (
         "POST: a response, whole or streamed; a stored one: `/v1/responses/{id}`, what it was made "
@@ -103,8 +111,8 @@ def overview_text(address: str) -> str:
     lines = [
         "# Forebay",
         "",
-        "> An OpenAI-compatible LLM API: chat, completions, responses (in the background, too), conversations and "
-        "models. The base URL of a client is "
+        "> An OpenAI-compatible LLM API: chat, completions, responses (in the background, too), conversations, batches "
+        "and models. The base URL of a client is "
         f"{base}, its API key goes into the header `Authorization: Bearer fbk_live_…`.",
         "",
         'Every error is `{"error": {…}}` with a `code` that is explained below. What a field or '

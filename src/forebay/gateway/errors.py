@@ -4,8 +4,8 @@ Every error that a client sees is `{"error": {"message", "type", "param", "code"
 response and in a stream alike, and names the request id. A waiting time is given where waiting
 helps (429 of limits, 503); where it does not, `x-should-retry: false` stops SDKs from trying.
 
-Where the server knows what clients call it, `doc_url` says where its code is explained. A 409
-is a true conflict that goes away by itself: SDKs retry it.
+Where the server knows what clients call it, `doc_url` says where its code is explained. SDKs retry a
+409, so it is a conflict that goes away by itself, or tells them not to.
 
 Not here: what went wrong (`forebay.core.errors`), what to do about it (`manual.py`), sending the
 answer (`respond.py`).
@@ -14,11 +14,13 @@ answer (`respond.py`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from forebay.core.errors import (
+    BatchConflict,
     CallCancelled,
     ClientTooSlow,
     ContextLengthExceeded,
@@ -26,6 +28,7 @@ from forebay.core.errors import (
     ConversationLocked,
     EngineFailed,
     EngineTimeout,
+    FileDamaged,
     FlowFull,
     ForebayError,
     IdempotencyKeyInUse,
@@ -46,6 +49,7 @@ from forebay.core.errors import (
     RequestTimeout,
     RequestTooLarge,
     ShuttingDown,
+    StorageFull,
     StoreUnavailable,
     TooManyOpenCalls,
     UnsupportedParameter,
@@ -83,6 +87,7 @@ TABLE: dict[type[ForebayError], Row] = {
     UnsupportedParameter: Row(400, _CALLER, "unsupported_parameter"),
     ContextLengthExceeded: Row(400, _CALLER, "context_length_exceeded"),
     ConversationFull: Row(400, _CALLER, "conversation_full"),
+    StorageFull: Row(400, _CALLER, "storage_full"),
     CallCancelled: Row(400, _CALLER, CANCELLED_CODE),
     InvalidKey: Row(401, _CALLER, "invalid_api_key", ((b"www-authenticate", b"Bearer"),)),
     NotAllowed: Row(403, "permission_error", ""),
@@ -93,6 +98,7 @@ TABLE: dict[type[ForebayError], Row] = {
     ClientTooSlow: Row(408, _CALLER, "client_too_slow", _NO_RETRY),
     IdempotencyKeyInUse: Row(409, _CALLER, "idempotency_key_in_use"),
     ConversationLocked: Row(409, _CALLER, "conversation_locked"),
+    BatchConflict: Row(409, _CALLER, "batch_conflict", _NO_RETRY),
     IdempotencyKeyReused: Row(422, _CALLER, "idempotency_key_reused", _NO_RETRY),
     RequestTooLarge: Row(413, _CALLER, "request_too_large"),
     InsufficientQuota: Row(429, "insufficient_quota", "insufficient_quota", _NO_RETRY),
@@ -106,6 +112,7 @@ TABLE: dict[type[ForebayError], Row] = {
     EngineFailed: Row(500, _SERVER, "engine_error"),
     EngineTimeout: Row(504, _SERVER, "engine_timeout"),
     StoreUnavailable: Row(503, _SERVER, "store_unavailable"),
+    FileDamaged: Row(500, _SERVER, "file_damaged", _NO_RETRY),
     InternalError: Row(500, _SERVER, "internal_error"),
 }
 
@@ -118,6 +125,9 @@ INVALID_REQUEST_CODES = {
     "invalid_unicode": "The body is not UTF-8, or has half of a surrogate pair.",
     "unsupported_content_encoding": "The body is compressed, but not with gzip alone.",
     "invalid_encoding": "The body says that it is gzip, and is not, or not one whole stream.",
+    "invalid_multipart": (
+        "The body is no form with a file in it, has too many parts, or ends before its end."
+    ),
     "invalid_type": "A value has another JSON type than the field takes.",
     "invalid_value": "A value is not one of those allowed.",
     "missing_required_parameter": "A required field is absent (or null).",
@@ -204,16 +214,34 @@ class Refusal:
 
 def refusal(error: ForebayError, request_id: str, public_url: str = "") -> Refusal:
     """What a client sees of this error. One that is not in the table is an internal error."""
-    row = next((TABLE[kind] for kind in type(error).__mro__ if kind in TABLE), None)
+    found = told(error, public_url)
+    return replace(found, body=with_request_id(found.body, request_id))
+
+
+def told(error: ForebayError, public_url: str = "") -> Refusal:
+    """The same, of no request."""
+    row = _row(error)
     if row is None:
         error, row = InternalError(), TABLE[InternalError]
     code = row.code or getattr(error, "code", "")
     param = error.param or ("model" if isinstance(error, ModelNotFound) else None)
-    message = f"{error.message} (request id: {request_id})"
     body = WireError(
-        message=message, type=row.type, param=param, code=code, doc_url=doc_url(public_url, code)
+        message=error.message,
+        type=row.type,
+        param=param,
+        code=code,
+        doc_url=doc_url(public_url, code),
     )
     return Refusal(row.status, body, [*row.headers, *_waiting(error)])
+
+
+def with_request_id(body: WireError, request_id: str) -> WireError:
+    """Who was refused can name the request."""
+    return msgspec.structs.replace(body, message=f"{body.message} (request id: {request_id})")
+
+
+def _row(error: ForebayError) -> Row | None:
+    return next((TABLE[kind] for kind in type(error).__mro__ if kind in TABLE), None)
 
 
 def doc_url(public_url: str, code: str) -> str | UnsetType:
@@ -225,6 +253,8 @@ def _waiting(error: ForebayError) -> Headers:
     """`retry-after` in whole seconds for everyone, in milliseconds for OpenAI's SDKs."""
     if isinstance(error, OverloadError | RateLimited):
         seconds = error.retry_after_seconds
+    elif isinstance(error, FileDamaged):
+        return []
     elif isinstance(error, StoreUnavailable | IdempotencyKeyInUse):
         seconds = STORE_RETRY_SECONDS
     elif isinstance(error, ConversationLocked):

@@ -19,6 +19,7 @@ from forebay.core.call import Idempotency
 from forebay.core.errors import InvalidRequest
 
 HEADER = b"idempotency-key"
+KEY_PARAM = "Idempotency-Key"
 REPLAYED = (b"idempotency-hit", b"true")
 MAX_KEY_CHARACTERS = 255
 
@@ -46,9 +47,13 @@ def idempotency(
             f"An Idempotency-Key has 1 to {MAX_KEY_CHARACTERS} printable ASCII characters, and this "
             f"one {why}. Use a UUID that is new for every request."
         )
-    asked = msgspec.json.encode((path, body), order="sorted")
-    return Idempotency(key.decode("ascii"), hashlib.sha256(asked).digest())
+    return Idempotency(key.decode("ascii"), fingerprint(path, body))
+
+
+def fingerprint(path: str, body: Mapping[str, Any]) -> bytes:
+    """What is asked, whatever its key."""
+    return hashlib.sha256(msgspec.json.encode((path, body), order="sorted")).digest()
 
 
 def _refused(message: str) -> InvalidRequest:
-    return InvalidRequest(message, param="Idempotency-Key")
+    return InvalidRequest(message, param=KEY_PARAM)

@@ -72,7 +72,7 @@ class Intake:
             max_output_tokens=request.max_output_tokens,
             choices=request.choices,
             sampling=request.sampling,
-            remembrance=continued.remembrance(id_, self._services.ids) if continued else None,
+            remembrance=continued.remembrance(id_, self._services.ids.new) if continued else None,
             idempotency=key,
             queue_deadline_seconds=queue_deadline_seconds(scope["headers"]),
             body_bytes=body_bytes,

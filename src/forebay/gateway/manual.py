@@ -49,6 +49,11 @@ REMEDIES = {
         "one. The limits are the operator's settings `conversation.max_items`, `max_bytes` and "
         "`organisation_bytes`."
     ),
+    "storage_full": (
+        "Delete files that are not needed any more (`DELETE /v1/files/{id}`), those with the answers of "
+        "old batches, too, or upload files that expire sooner (`expires_after`). The limit is the "
+        "operator's setting `batch.organisation_bytes`."
+    ),
     "invalid_api_key": (
         "Send the key in the header `Authorization: Bearer fbk_live_…`, once. A key that is "
         "unknown, expired or revoked stays so: ask the operator for a new one "
@@ -83,13 +88,19 @@ REMEDIES = {
         "`retry-after`, when the other call has ended. OpenAI's SDKs do it twice; where answers take "
         "longer than that, raise their `max_retries`."
     ),
+    "batch_conflict": (
+        "The message says what stands in the way: a batch that has ended cannot be cancelled, the file "
+        "of one that has not cannot be deleted, a key that has made one makes no other. Do not send the "
+        "same request again."
+    ),
     "idempotency_key_reused": (
         "Send a fresh `Idempotency-Key` with every new request; the same key only with exactly the "
         "same request, to the same endpoint."
     ),
     "request_too_large": (
         "Send fewer or shorter messages. The message has the limit (the operator's setting "
-        "`gateway.max_body_bytes`); it also holds for what a compressed body inflates to."
+        "`gateway.max_body_bytes`; of a file `batch.max_file_bytes`); it also holds for what a "
+        "compressed body inflates to."
     ),
     "insufficient_quota": (
         "Do not retry: waiting does not help until the budget's period ends (a total's never "
@@ -120,6 +131,7 @@ REMEDIES = {
     "engine_timeout": (
         "Try again; nothing was charged. If it goes on, tell the operator the request id."
     ),
+    "file_damaged": "Upload the file again; the operator may restore it from a backup.",
     "store_unavailable": "Try again after `retry-after`; nothing was charged.",
     "internal_error": (
         "Try again; nothing was charged. Tell the operator the request id: the log has the cause "
@@ -139,6 +151,10 @@ REMEDIES = {
     "invalid_encoding": (
         "Compress the whole body once, with gzip's header and checksum and nothing after them; "
         "or leave out `Content-Encoding` if it is not compressed."
+    ),
+    "invalid_multipart": (
+        "Upload the file as HTTP clients do, such as `client.files.create` of OpenAI's SDKs or "
+        "`curl -F purpose=batch -F file=@calls.jsonl`; let them set `Content-Type`."
     ),
     "invalid_type": "Send the JSON type that the message names at the place that `param` names.",
     "invalid_value": "Send one of the values that the message names.",

@@ -16,8 +16,11 @@ from typing import Any
 import msgspec
 
 from forebay import __version__
-from forebay.gateway import admin_openapi
+from forebay.gateway import admin_openapi, batch_schema, expires_after, file_schema
 from forebay.gateway.admin_operations import ADMIN_OPERATIONS
+from forebay.gateway.admin_schema import Page
+from forebay.gateway.batch_request import BATCH_FIELDS
+from forebay.gateway.batch_schema import WireBatch
 from forebay.gateway.chat_fields import CHAT_FIELDS
 from forebay.gateway.compatibility import COMPATIBILITY_PATH
 from forebay.gateway.completion_fields import COMPLETION_FIELDS
@@ -34,10 +37,12 @@ from forebay.gateway.conversation_schema import (
 )
 from forebay.gateway.errors import DOCS_PATH, OTHER_ANSWERS, TABLE
 from forebay.gateway.fields import Field, Kind
+from forebay.gateway.file_schema import DeletedFile, WireFile
 from forebay.gateway.items import WireItem
 from forebay.gateway.responses_fields import RESPONSES_FIELDS
 from forebay.gateway.responses_schema import DeletedResponse, InputTokens, WireResponse
 from forebay.gateway.schema import ChatCompletion, Completion, ErrorAnswer, ModelList, WireModel
+from forebay.gateway.upload import FILE_FIELDS
 from forebay.gateway.usage_me import WireOwnUsage
 
 Json = dict[str, Any]
@@ -45,6 +50,7 @@ Json = dict[str, Any]
 _WIRE = (ChatCompletion, Completion, ModelList, WireModel, WireOwnUsage, ErrorAnswer)
 _RESPONSE_WIRE = (WireResponse, DeletedResponse, InputTokens)
 _CONVERSATION_WIRE = (WireConversation, DeletedConversation, WireItem, ItemList)
+_BATCH_WIRE = (WireFile, DeletedFile, Page[WireFile], WireBatch, Page[WireBatch])
 _REQUEST_ID = {"x-request-id": {"required": True, "schema": {"type": "string"}}}
 _TEXT = {"type": "string"}
 # One event of a stream; its data is a chunk, an error, or [DONE].
@@ -54,14 +60,21 @@ _STATUS = {
     "properties": {"status": _TEXT},
     "required": ["status"],
 }
+_ORDER = {"name": "order", "in": "query", "schema": {"enum": ["asc", "desc"]}}
+
+
+def _page(most: int) -> list[Json]:
+    """Of a list, so many at most."""
+    limit = {"type": "integer", "minimum": 1, "maximum": most}
+    return [
+        {"name": "limit", "in": "query", "schema": limit},
+        {"name": "after", "in": "query", "schema": _TEXT},
+    ]
+
+
 _LISTING = [
-    {
-        "name": "limit",
-        "in": "query",
-        "schema": {"type": "integer", "minimum": 1, "maximum": MAX_LISTED},
-    },
-    {"name": "order", "in": "query", "schema": {"enum": ["asc", "desc"]}},
-    {"name": "after", "in": "query", "schema": _TEXT},
+    *_page(MAX_LISTED),
+    _ORDER,
     {"name": "include", "in": "query", "schema": {"type": "array", "items": _TEXT}},
 ]
 _READING = [
@@ -101,8 +114,8 @@ def public_document(address: str) -> bytes:
         "/llms.txt": {"get": _open("An overview", _ok(_TEXT, "text/markdown"))},
         "/openapi.json": {"get": _open("This document", _ok({"type": "object"}))},
     }
-    paths |= _responses() | _conversations()
-    kinds = (*_WIRE, *_RESPONSE_WIRE, *_CONVERSATION_WIRE)
+    paths |= _responses() | _conversations() | _files() | _batches()
+    kinds = (*_WIRE, *_RESPONSE_WIRE, *_CONVERSATION_WIRE, *_BATCH_WIRE)
     return _document("Forebay", paths, address, kinds)
 
 
@@ -188,6 +201,55 @@ def _conversations() -> Json:
         "/v1/conversations/{id}/items/{item_id}": {
             "get": _operation("One item", item),
             "delete": _operation("Delete an item", one),
+            "parameters": ids,
+        },
+    }
+
+
+def _files() -> Json:
+    ids = [{"name": "id", "in": "path", "required": True, "schema": _TEXT}]
+    listing = [*_page(file_schema.MAX_LISTED), _ORDER]
+    listing.append({"name": "purpose", "in": "query", "schema": _TEXT})
+    one, content = _ok(_ref("WireFile")), _ok({}, "application/octet-stream")
+    return {
+        "/v1/files": {
+            "get": _operation("List files", _ok(_ref("Page_WireFile_"))) | {"parameters": listing},
+            "post": _operation("Upload a file", one) | _form(),
+        },
+        "/v1/files/{id}": {
+            "get": _operation("One file", one),
+            "delete": _operation("Delete a file", _ok(_ref("DeletedFile"))),
+            "parameters": ids,
+        },
+        "/v1/files/{id}/content": {
+            "get": _operation("The bytes of a file", content),
+            "parameters": ids,
+        },
+    }
+
+
+def _form() -> Json:
+    """What an upload may be: a form has fields where JSON has an object."""
+    schema = request_schema({name: FILE_FIELDS[name] for name in ("file", "purpose")})
+    schema["properties"] |= {
+        "expires_after[anchor]": {"enum": [expires_after.ANCHOR]},
+        "expires_after[seconds]": dict(expires_after.SECONDS_SCHEMA),
+    }
+    content = {"multipart/form-data": {"schema": schema}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def _batches() -> Json:
+    ids = [{"name": "id", "in": "path", "required": True, "schema": _TEXT}]
+    one, listing = _ok(_ref("WireBatch")), {"parameters": _page(batch_schema.MAX_LISTED)}
+    return {
+        "/v1/batches": {
+            "get": _operation("List batches", _ok(_ref("Page_WireBatch_"))) | listing,
+            "post": _operation("Create a batch", one) | _body(BATCH_FIELDS),
+        },
+        "/v1/batches/{id}": {"get": _operation("One batch", one), "parameters": ids},
+        "/v1/batches/{id}/cancel": {
+            "post": _operation("Cancel a batch", one),
             "parameters": ids,
         },
     }

@@ -23,6 +23,7 @@ from forebay.gateway.peers import check_networks
 from forebay.observe.metrics import Metrics
 from forebay.pipeline.administration import Administration
 from forebay.pipeline.background import Begun
+from forebay.pipeline.batches import BatchDesk, FileDesk
 from forebay.pipeline.dialogues import Dialogues
 from forebay.pipeline.turns import ShownTurns
 from forebay.tenancy.contract import Tenancy
@@ -103,6 +104,8 @@ class Services:
     dialogues: Dialogues
     turns: ShownTurns
     background: Background
+    files: FileDesk
+    batches: BatchDesk
 
 
 class KeepAlive(StrEnum):

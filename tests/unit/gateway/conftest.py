@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from forebay.admission import Standing
-from forebay.catalog.contract import Catalog, ModelCard
+from forebay.batch import BatchSettings
 from forebay.conversation import ConversationSettings
 from forebay.conversation.memory import MemoryConversations
-from forebay.core.call import Call, Capacity, Route
+from forebay.core.call import Call
 from forebay.core.delta import FinishReason
 from forebay.core.dialogue import Item, Page, Turn, TurnState
 from forebay.core.errors import InvalidKey, NotFound
 from forebay.core.event import Admitted, CallEvent, Delta, Finished, Started
-from forebay.core.job import Lane, Sampling
+from forebay.core.job import Lane
 from forebay.core.principal import Principal, Scopes
 from forebay.core.usage import Usage
 from forebay.gateway import GatewaySettings, Readiness, Services
@@ -36,6 +36,8 @@ from forebay.system import Tasks
 from forebay.tenancy import PlanSettings
 from forebay.testing.clock import CountingIds, FakeClock
 from forebay.testing.desk import memory_desk
+from tests.unit.gateway.catalog import FakeCatalog
+from tests.unit.gateway.desks import Desks
 from tests.unit.gateway.tenants import Tenant, tenant
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "wire"
@@ -107,26 +109,6 @@ def _of(call: Call, event: CallEvent) -> CallEvent:
     if isinstance(event, Admitted) and not event.replayed:
         return replace(event, call_id=call.id)
     return event
-
-
-class FakeCatalog(Catalog):
-    def __init__(self) -> None:
-        self.cards = [
-            ModelCard("org/model-a", ("small",), 1_700_000_000, "forebay", 8192, 2048),
-            ModelCard("tiny-1", ("tiny",), 1_700_000_001, "forebay", 100, 20),
-        ]
-
-    def choose(self, principal: Any, model: str, lane: Lane, max_output_tokens: Any) -> Route:
-        raise NotImplementedError
-
-    def defaults(self, model: str) -> Sampling:
-        return Sampling(temperature=0.2)
-
-    def capacity(self, model: str) -> Capacity | None:
-        raise NotImplementedError
-
-    def models(self, principal: Principal) -> list[ModelCard]:
-        return self.cards
 
 
 class FakeTurns(ShownTurns):
@@ -294,10 +276,12 @@ class Gateway:
         self.turns = FakeTurns()
         self.background = FakeBackground(self.turns)
         self.conversations = MemoryConversations(ConversationSettings(), self.clock)
-        ids = CountingIds()
+        self.catalog = FakeCatalog()
+        self.ids = ids = CountingIds()
+        self.desks = Desks(self.clock, ids)
         self.services = Services(
             pipeline=self.pipeline,
-            catalog=FakeCatalog(),
+            catalog=self.catalog,
             tenancy=self.tenancy,  # type: ignore[arg-type]
             metrics=self.metrics,
             ids=ids,
@@ -308,7 +292,14 @@ class Gateway:
             dialogues=Dialogues(self.conversations, self.clock, ids, ConversationSettings()),
             turns=self.turns,
             background=self.background,
+            files=self.desks.files,
+            batches=self.desks.batches,
         )
+
+    def settle(self, **settings: Any) -> None:
+        """Batches have these settings from here on."""
+        self.desks = Desks(self.clock, self.ids, BatchSettings(**settings))
+        self.services = replace(self.services, files=self.desks.files, batches=self.desks.batches)
 
     def script(self, *items: Any, **options: Any) -> None:
         """Texts become a whole answer; anything else is played as it is."""

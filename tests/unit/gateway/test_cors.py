@@ -47,7 +47,7 @@ async def test_rule_51_a_preflight_of_another_spelling_or_of_nothing_is_granted_
     for path, methods in (
         ("//models/", "GET, HEAD"),
         ("/docs/errors/not_found", "GET, HEAD"),
-        ("/v1/batches", "GET, HEAD, POST, PUT, PATCH, DELETE"),
+        ("/v1/uploads", "GET, HEAD, POST, PUT, PATCH, DELETE"),
         ("*", "GET, HEAD, POST, PUT, PATCH, DELETE"),
     ):
         answer = await site.request("OPTIONS", path, headers=PREFLIGHT)

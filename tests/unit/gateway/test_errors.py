@@ -12,6 +12,7 @@ from forebay.admission.memory import MemoryAdmission
 from forebay.catalog.choose import require_lane
 from forebay.core import errors, json_schema
 from forebay.core.errors import (
+    BatchConflict,
     ConversationLocked,
     ForebayError,
     IdempotencyKeyInUse,
@@ -29,13 +30,16 @@ from forebay.core.errors import (
 from forebay.core.job import Lane
 from forebay.core.principal import Principal, RateLimits, Scopes
 from forebay.gateway import (
+    batch_request,
     body,
     chat_request,
     completion_request,
     continued,
+    expires_after,
     health,
     inflate,
     items,
+    multipart,
     protocol,
     read,
     request,
@@ -43,6 +47,7 @@ from forebay.gateway import (
     responses_request,
     stored_responses,
     unserved,
+    upload,
 )
 from forebay.gateway.errors import (
     INVALID_REQUEST_CODES,
@@ -119,11 +124,12 @@ def test_rule_57_the_request_id_is_in_the_text():
     assert "(request id: req_7)" in refusal(InternalError(), "req_7").body.message
 
 
-def test_rule_59_only_a_conflict_that_goes_away_answers_409():
+def test_rule_59_a_409_says_when_the_conflict_is_gone_or_that_it_stays():
     conflicts = [kind for kind, row in TABLE.items() if row.status == 409]
-    assert conflicts == [IdempotencyKeyInUse, ConversationLocked]
-    waits = [dict(refusal(make(kind), "r").headers)[b"retry-after"] for kind in conflicts]
-    assert waits == [b"1", b"4"]
+    assert conflicts == [IdempotencyKeyInUse, ConversationLocked, BatchConflict]
+    headers = [dict(refusal(make(kind), "r").headers) for kind in conflicts]
+    assert [each.get(b"retry-after") for each in headers] == [b"1", b"4", None]
+    assert [each.get(b"x-should-retry") for each in headers] == [None, None, b"false"]
 
 
 def test_an_error_brings_its_own_code_and_path_where_it_has_one():
@@ -151,6 +157,7 @@ def test_a_kind_of_a_known_error_looks_like_it():
 MODULES = (
     body, inflate, read, request, chat_request, completion_request, response_format, unserved,
     json_schema, continued, items, responses_request, stored_responses,
+    multipart, upload, expires_after, batch_request,
 )  # fmt: skip
 
 
