@@ -1,6 +1,6 @@
-"""What `forebay chat` asks an OpenAI-compatible server: streamed answers, and short JSON.
+"""How a command asks an OpenAI-compatible server: streamed answers, short JSON, and what failures say.
 
-Not here: what is asked (`dialogues.py`, `sitting.py`), what is shown (`chat_view.py`).
+Not here: what is asked (`dialogues.py`, `sitting.py`, `batching.py`), what is shown (`chat_view.py`).
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ async def first_model(target: Target) -> str:
 
 async def ask(target: Target, method: str, path: str, body: object = None) -> Any:
     """The JSON that answers. Raises Failure, which is Refused if the server said no."""
-    async with _answered(target, method, path, body) as response:
+    async with answered(target, method, path, body) as response:
         return await response.json(content_type=None)
 
 
@@ -112,7 +112,7 @@ async def answer(
     body = {**request, "stream": True, "stream_options": {"include_usage": True}}
     clock = SystemClock()
     reading.started_at = clock.monotonic()
-    async with _answered(target, "POST", "/chat/completions", body) as response:
+    async with answered(target, "POST", "/chat/completions", body) as response:
         begin(reading, response.headers)
         async for chunk in chunks(response):
             if piece := take(reading, chunk, clock.monotonic()):
@@ -191,10 +191,15 @@ async def chunks(response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, An
 
 
 @asynccontextmanager
-async def _answered(
-    target: Target, method: str, path: str, body: object = None
+async def answered(
+    target: Target,
+    method: str,
+    path: str,
+    body: object = None,
+    *,
+    form: aiohttp.FormData | None = None,
 ) -> AsyncIterator[aiohttp.ClientResponse]:
-    """A response with status 200. Raises Failure, Refused with the server's own words."""
+    """A response with status 200, to JSON or a form. Raises Failure, Refused in the server's words."""
     timeout = aiohttp.ClientTimeout(
         total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
     )
@@ -202,7 +207,12 @@ async def _answered(
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
             session.request(
-                method, target.at(path), json=body, headers=target.headers, allow_redirects=False
+                method,
+                target.at(path),
+                json=body,
+                data=form,
+                headers=target.headers,
+                allow_redirects=False,
             ) as response,
         ):
             if response.status != 200:

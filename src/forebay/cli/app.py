@@ -15,6 +15,7 @@ from forebay import __version__
 from forebay.cli import (
     alerts,
     audit,
+    batch,
     budgets,
     chat,
     demo,
@@ -62,6 +63,7 @@ def build() -> typer.Typer:
     app.callback()(forebay)
     app.command("up")(up.up)
     app.command("chat")(chat.chat)
+    app.add_typer(batch.build(), name="batch")
     app.add_typer(keys.build(), name="keys")
     app.add_typer(projects.build(), name="projects")
     app.add_typer(budgets.build(), name="budgets")
@@ -94,7 +96,8 @@ def forebay(
     """An OpenAI-compatible LLM API service for people who own their inference.
 
     Settings come from flags, FOREBAY_... variables, a YAML file, defaults, in this order. Exit
-    codes: 0 it worked, 1 it failed, 2 wrong use or it cannot start.
+    codes: 0 it worked, 1 it failed, 2 wrong use or it cannot start, 3 a batch that was watched has
+    ended and not every line of it was answered.
     """
 
 

@@ -24,7 +24,8 @@ def cli_page() -> str:
         "Messages for people, progress and logs go to standard error. `NO_COLOR` is respected.",
         "",
         "Exit codes: 0 it worked, 1 it failed, 2 wrong use or it cannot start (a port is taken,",
-        "the data directory is in use, the configuration is refused).",
+        "the data directory is in use, the configuration is refused), 3 a batch that was watched has",
+        "ended and not every line of it was answered.",
     ]
     for name, text in commands():
         lines += ["", f"## {name}", "", "```", text.rstrip(), "```"]

@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -23,6 +20,7 @@ import typer
 
 from forebay.cli import desk
 from forebay.cli.options import Config, DataDir
+from forebay.cli.output import opened
 from forebay.cli.screen import counted, say
 
 COLUMNS = (
@@ -31,7 +29,6 @@ COLUMNS = (
     "output_tokens", "finish_reasons", "counted", "queue_ms", "ttft_ms", "duration_ms",
     "price_version", "amount_nanos", "amount_usd", "kind",
 )  # fmt: skip
-PRIVATE = 0o600  # who used what is nobody else's business
 # What spreadsheets take for a formula when a cell begins with it.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -78,7 +75,7 @@ async def _export(
     """How many rows were written, and the sequence of the last."""
     rows = 0
     async with desk.asking(settings) as ask:
-        with _opened(output) as file:
+        with opened(output) as file:
             write = _writer(file, format)
             async for row in _rows(ask, after):
                 if rows == 0 and row["sequence"] > after + 1:
@@ -93,22 +90,6 @@ async def _rows(ask: desk.Asking, after: int) -> AsyncIterator[dict[str, Any]]:
         for row in page:
             yield row
         after = page[-1]["sequence"]
-
-
-@contextmanager
-def _opened(output: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file that appears when it is whole."""
-    if output is None:
-        yield sys.stdout
-        sys.stdout.flush()
-        return
-    partial = output.with_name(f"{output.name}.partial")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    with os.fdopen(os.open(partial, flags, PRIVATE), "w", encoding="utf-8", newline="") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(output)
 
 
 def _writer(file: TextIO, format: Format) -> Write:

@@ -1,13 +1,14 @@
 """What a failure looks like on a terminal: one line that says what to do, and an exit code.
 
     0  it worked    1  it failed    2  wrong use, or it cannot start
+    3  a batch that was watched has ended, and not every line of it was answered
 
 Not here: failures that nobody expected (they keep their traceback: it is what a report needs).
 """
 
 from __future__ import annotations
 
-IT_FAILED, WRONG_USE = 1, 2
+IT_FAILED, WRONG_USE, NOT_ALL_DONE = 1, 2, 3
 
 # By name, so that nothing is imported only to find that it is not what happened.
 EXPECTED = {

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from forebay.cli import desk
-from forebay.cli.export import COLUMNS, Format, _opened, _rows, _writer, cells, event
+from forebay.cli.export import COLUMNS, Format, _rows, _writer, cells, event
 
 ROW: dict[str, Any] = {
     "format": "forebay-resolution-1",
@@ -81,13 +81,3 @@ async def test_pages_are_asked_for_until_there_is_none() -> None:
     asking: desk.Asking = ask
     assert [row["sequence"] async for row in _rows(asking, 0)] == [1, 2, 3, 4]
     assert asked == [0, 2, 4]
-
-
-def test_a_file_appears_when_it_is_whole(tmp_path) -> None:
-    path = tmp_path / "usage.csv"
-    with _opened(path) as file:
-        file.write("é\n")
-        assert not path.exists()
-    assert path.read_bytes() == "é\n".encode()
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert list(tmp_path.iterdir()) == [path]
