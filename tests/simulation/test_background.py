@@ -58,7 +58,7 @@ class Errands(Talk):
         self.loop.start("patron", self._patron(seen))
         plan = seen.plan
         try:
-            await pipeline.knock(self._principals[plan.tenant])
+            await pipeline.knock(self.principals[plan.tenant])
             call = self._call(plan)
             seen.admitted, _ = await pipeline.background.start(call)
         except ForebayError as refusal:

@@ -99,6 +99,8 @@ class Site:
             ),
             turns=ShownTurns(world.turns, self.pipeline.rooms.remember),
             background=self.pipeline.background,
+            files=None,  # type: ignore[arg-type]
+            batches=None,  # type: ignore[arg-type]
         )
         self.app = build_public(services, GatewaySettings())
 

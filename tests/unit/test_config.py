@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from forebay import config
+from forebay.batch import window_seconds
 from forebay.catalog import SCRIPTED, SMOLLM2, PathSource, WheelSource
 from forebay.config import ConfigError, Settings, describe, load, settings_page
 from forebay.core.job import Lane
@@ -223,6 +224,15 @@ def test_home_is_needed_only_where_it_is_used() -> None:
         ("conversation: {summary_tokens: 0}", "forebay.yaml: conversation.summary_tokens: is 0"),
         ("conversation: {summary_share: 60}", "forebay.yaml: conversation.summary_share: is 60"),
         ("conversation: {summary_payer: me}", "forebay.yaml: conversation.summary_payer: must be"),
+        ("batch: {max_lines: 0}", "forebay.yaml: batch.max_lines: is 0; it must be 1 or more"),
+        ("batch: {window_items: -1}", "forebay.yaml: batch.window_items: is -1"),
+        ("batch: {without_budget: ask}", "forebay.yaml: batch.without_budget: must be 'wait' or"),
+        ("batch: {completion_windows: []}", "forebay.yaml: batch.completion_windows: is empty"),
+        (
+            "batch: {completion_windows: [24h, 1.5h]}",
+            "forebay.yaml: batch.completion_windows: '1.5h' is not a time like 24h or 30m",
+        ),
+        ("batch: {completion_windows: 24h}", "forebay.yaml: batch.completion_windows: must be a"),
         ("plans: [{weight: 0}]", "forebay.yaml: plans[0]: weight must be between 1 and"),
         ("plans: [{lanes: [fast]}]", "forebay.yaml: plans[0].lanes[0]: must be 'premium', "),
         ("plans: [{name: a}, {name: a}]", "forebay.yaml: plans: the name 'a' is used twice"),
@@ -283,6 +293,18 @@ def test_origins_and_the_public_address_in_a_file_are_checked(write: Write) -> N
     ):
         (problem,) = problems(path=write(text))
         assert problem.startswith(f"forebay.yaml: {expected}")
+
+
+def test_windows_of_batches_are_times_with_a_unit(write: Write) -> None:
+    assert settings().batch.completion_windows == ("24h",)
+    made = settings(path=write("batch: {completion_windows: [30s, 90m, 24h, 7d]}"))
+    windows = {each: window_seconds(each) for each in made.batch.completion_windows}
+    assert windows == {"30s": 30, "90m": 5_400, "24h": 86_400, "7d": 604_800}
+    made = settings({"FOREBAY_BATCH__COMPLETION_WINDOWS": "1h, 24h"})
+    assert made.batch.completion_windows == ("1h", "24h")
+    for text in ("", "h", "0h", "01h", "24", "24 h", "-1h", "1w", "1h\n", "1234567s", "٣h"):
+        with pytest.raises(ValueError, match="is not a time like 24h or 30m"):
+            window_seconds(text)
 
 
 @pytest.mark.parametrize("content", ["port: 1".encode("utf-16"), b"\xff\xfe", b"host: \xe9"])

@@ -44,11 +44,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The most tokens that a call can use: P, and n·M."""
+    """The most tokens that a call can use: P, and n·M. `of_batch`: it is a line of a batch, which has
+    limits of its own, those of a day."""
 
     model: str
     input_tokens: int
     most_output_tokens: int
+    of_batch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,8 @@ class Admission(ABC):
     @abstractmethod
     async def admit(self, principal: Principal, need: Need, place: Place) -> Permit:
         """`foresee`, then take what the call needs of every limit: the model's call, tokens of key,
-        project, organisation and model, and in the batch lane the day's input tokens.
+        project, organisation and model, and in the batch lane the day's input tokens. A line of a
+        batch takes nothing else.
 
         Raises Overloaded, or RateLimited as `knock` does; then nothing was taken.
         """

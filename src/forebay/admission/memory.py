@@ -98,11 +98,13 @@ class MemoryAdmission(Admission):
     async def admit(self, principal: Principal, need: Need, place: Place) -> Permit:
         await self.foresee(place)
         tokens = need.input_tokens + need.most_output_tokens
-        returnable = [(limit, tokens) for limit in scoped(principal, Dimension.TOKENS, need.model)]
+        minute = scoped(principal, Dimension.TOKENS, need.model) if not need.of_batch else []
+        returnable = [(limit, tokens) for limit in minute]
         if place.flow.lane is Lane.BATCH:
             days = scoped(principal, Dimension.BATCH_INPUT, need.model)
             returnable += [(limit, need.input_tokens) for limit in days]
-        calls = [(limit, 1) for limit in model_limits(principal, Dimension.REQUESTS, need.model)]
+        requests = model_limits(principal, Dimension.REQUESTS, need.model)
+        calls = [(limit, 1) for limit in requests if not need.of_batch]
         self._require([*calls, *returnable], partial(_needs, need))
         self._take(calls)
         self._serial += 1

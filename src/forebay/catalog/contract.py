@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from forebay.core.call import Capacity, Route
 from forebay.core.job import Lane, Sampling
+from forebay.core.money import Price
 from forebay.core.principal import Principal
 
 
@@ -41,6 +42,10 @@ class Catalog(ABC):
         Raises ModelNotFound naming the nearest models this key may use (also for models it may
         not use: they look unknown), NotAllowed for a lane outside its plan.
         """
+
+    @abstractmethod
+    def price(self, version: int) -> Price:
+        """The price of a route that was chosen."""
 
     @abstractmethod
     def defaults(self, model: str) -> Sampling:

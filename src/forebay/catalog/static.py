@@ -31,6 +31,7 @@ class StaticCatalog(Catalog):
         because a call without a price could not be billed."""
         self._names = choose.index(models)
         self._models = sorted(models, key=lambda model: model.id)
+        self._prices = {price.version: price for price in prices}
         self._versions = {(p.terms.model, p.terms.lane): p.version for p in prices}
         for model in models:
             for lane in Lane:
@@ -61,6 +62,9 @@ class StaticCatalog(Catalog):
             pool_sequences=settings.max_sequences,
             vocabulary=vocabulary(settings),
         )
+
+    def price(self, version: int) -> Price:
+        return self._prices[version]
 
     def defaults(self, model: str) -> Sampling:
         settings = self._names.get(model)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from forebay.core.batch import Place
 from forebay.core.dialogue import Item
-from forebay.core.job import Lane, Sampling
+from forebay.core.job import Flow, Lane, Sampling
 from forebay.core.principal import Principal
 from forebay.core.usage import Kind
 
@@ -73,8 +74,8 @@ class Call:
     It has `messages` (a chat), a `prompt` (text or token ids, to be completed as it is), or a
     `remembrance` (a chat whose earlier messages are here).
     `queue_deadline_seconds` is the longest that the client would have it wait in the queue. In the
-    `background`, nobody waits for it: its turn is its owner of record; if it is `logged`, its events
-    are stored and can be read. `text_organisation_id` is whose
+    `background`, nobody waits for it: its turn, or the batch that has it at this `place`, is its owner
+    of record; if it is `logged`, its events are stored and can be read. `text_organisation_id` is whose
     text it has, if that is not who pays.
     """
 
@@ -94,8 +95,15 @@ class Call:
     body_bytes: int = 0  # of its request
     background: bool = False
     logged: bool = False
+    place: Place | None = None
     kind: Kind = Kind.CALL
     text_organisation_id: str = ""
+
+    @property
+    def flow(self) -> Flow:
+        """Among which it waits."""
+        scopes = self.principal.scopes
+        return Flow(self.lane, scopes.organisation_id, scopes.project_id)
 
     @property
     def text_scope(self) -> str:

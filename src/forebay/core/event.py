@@ -100,6 +100,7 @@ class AbandonReason(StrEnum):
     OWNER_GONE = "owner_gone"
     OWNER_FAILED = "owner_failed"  # an error of ours on the reading side; costs nothing
     SHUTDOWN = "server_shutdown"  # broken off by a stop that does not wait; costs nothing
+    WITHDRAWN = "withdrawn"  # by the batch whose line it is; costs nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,9 +94,9 @@ class Job:
     `owner` is the process that may enqueue it (the owner of record), `weight` the plan weight of
     its organisation, `deadline_seconds` the longest it may wait before its first lease.
     `resumable` is E8's verdict: a prefix of its output carries all decoding state. `kept`: the
-    answer is stored with the settlement; `turn_id`: and as this turn of a dialogue, which, in the
-    `background`, has it enqueued again after the owner's death. `vocabulary` says what its token ids
-    mean (`Route`).
+    answer is stored with the settlement; `turn_id`: and as this turn of a dialogue; `batch_id`: and as
+    that of this `line` of a batch. In the `background`, turn or batch have it enqueued again after the
+    owner's death. `vocabulary` says what its token ids mean (`Route`).
     """
 
     id: str
@@ -115,6 +115,8 @@ class Job:
     deadline_seconds: float | None = None
     kept: bool = False
     turn_id: str = ""
+    batch_id: str = ""
+    line: int = 0
     background: bool = False
     vocabulary: str = ""
     resume: Resume = field(default_factory=Resume)
@@ -123,6 +125,16 @@ class Job:
     def input_tokens(self) -> int:
         """P, exact."""
         return len(self.prompt_ids)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether its answer is stored before it is settled."""
+        return bool(self.kept or self.turn_id or self.batch_id)
+
+    @property
+    def restartable(self) -> bool:
+        """E8 where nothing is shown before the end: what cannot be resumed begins anew."""
+        return bool(self.batch_id) and not self.resumable
 
     def kv_tokens(self, block_tokens: int) -> int:
         """KV-cache tokens that a non-evicting engine must reserve: n·⌈(P + M)/block⌉·block (E9)."""
@@ -142,6 +154,7 @@ class Ahead(NamedTuple):
 class Ask:
     """What a worker can take now: `slots` sequences (a job takes one for each choice) and KV memory.
 
+    `batch_slots`: how many of the sequences the batch lane may take unless it is owed (Q9).
     `evicts`: the engine can evict KV, so P + n·E is reserved (Q9).
     """
 
@@ -149,6 +162,7 @@ class Ask:
     slots: int
     kv_tokens: int
     lanes: frozenset[Lane]
+    batch_slots: int
     block_tokens: int = 1
     evicts: bool = False
 

@@ -24,6 +24,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._of_http()
         self._of_calls()
+        self._of_batches()
         self._of_engines()
         self._of_the_queue()
         self._of_alerts()
@@ -72,6 +73,14 @@ class Metrics:
             "summaries",
             "Summaries of old turns of dialogues; result is made or failed.",
             "result",
+        )
+
+    def _of_batches(self) -> None:
+        self.batch_lines = self._counter(
+            "batch_lines", "Lines of batches, by outcome: completed or failed.", "outcome"
+        )
+        self.batches_ended = self._counter(
+            "batches_ended", "Batches, by how they ended, in the API's words.", "status"
         )
 
     def _of_engines(self) -> None:

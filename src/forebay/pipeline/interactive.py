@@ -34,7 +34,7 @@ from forebay.core.event import (
     LeaseExpired,
     StreamEvent,
 )
-from forebay.core.hold import Bill, Claim, Hold, HoldRequest
+from forebay.core.hold import Bill, Hold, HoldRequest
 from forebay.core.job import Flow, Job, Removal, Resume
 from forebay.core.principal import Principal
 from forebay.core.usage import Outcome, Usage
@@ -42,7 +42,7 @@ from forebay.pipeline.background import BackgroundCalls
 from forebay.pipeline.background_log import encode_job
 from forebay.pipeline.fitting import Fitting
 from forebay.pipeline.kept import IdempotencySettings, KeptCalls
-from forebay.pipeline.kept_answer import encode_head, key_refusal
+from forebay.pipeline.kept_answer import claim_of, encode_head, key_refusal
 from forebay.pipeline.live import LiveCall
 from forebay.pipeline.rooms import Rooms
 from forebay.pipeline.summaries import Summariser
@@ -56,7 +56,7 @@ from forebay.pipeline.terms import (
 BEAT_SECONDS = 1.0
 # A job whose workers died this often is not handed to a third one: it may be what kills them.
 MOST_ATTEMPTS = 3
-# How long a call that another process had let in waits for a place in a full queue.
+# How long a call that was let in before waits for a place in a full queue.
 FULL_SECONDS = 1.0
 
 
@@ -99,7 +99,7 @@ class InteractivePipeline:
         an idempotency key does not end with that (`kept.py`), and for one in the background nobody
         waits (`background.py`).
         """
-        claim = _claim(call)
+        claim = claim_of(call)
         return self._walk(call) if claim is None else self.kept.run(call, claim)
 
     async def _walk(self, call: Call) -> AsyncGenerator[list[CallEvent], None]:
@@ -126,14 +126,10 @@ class InteractivePipeline:
         async with self._living(live):
             if recalled is not None:
                 shown = admitted if call.logged else None
-                stored = encode_job(job, shown) if job.background else b""
+                stored = encode_job(job, shown) if job.background and job.turn_id else b""
                 await rooms.remember.begin(call, recalled, admitted, job=stored)
                 recalled = None  # the past is large, and the answer may take long
-            self._refuse_if_breaking_off()
-            live.refused_for = "queue_full"
-            await rooms.queue.enqueue(job)  # ⑨ the job carries the hold from here
-            live.enqueued = True
-            self._start_deadline(live)
+            await self._enqueue(live)  # ⑨ the job carries the hold from here
             yield [admitted]
             while not live.ended:
                 yield await self._next(live)
@@ -144,15 +140,24 @@ class InteractivePipeline:
         live = LiveCall(job, rooms.stream.read(job), rooms.clock)
         async with self._living(live):
             live.enqueued = True  # it is not to be refused any more
-            while True:
-                try:
-                    await rooms.queue.enqueue(job)
-                    break
-                except (FlowFull, LaneFull):
-                    await asyncio.sleep(FULL_SECONDS)
-            self._start_deadline(live)
+            await self._enqueue(live)
             while not live.ended:
                 yield await self._next(live)
+
+    async def _enqueue(self, live: LiveCall) -> None:
+        if not live.enqueued:
+            self._refuse_if_breaking_off()
+            live.refused_for = "queue_full"
+        while True:
+            try:
+                await self.rooms.queue.enqueue(live.job)
+                break
+            except (FlowFull, LaneFull):
+                if not live.enqueued:
+                    raise
+                await asyncio.sleep(FULL_SECONDS)
+        live.enqueued = True
+        self._start_deadline(live)
 
     @asynccontextmanager
     async def _living(self, live: LiveCall) -> AsyncIterator[None]:
@@ -267,7 +272,7 @@ class InteractivePipeline:
         return len(prompt.ids)
 
     async def _place(self, call: Call, route: Route, input_tokens: int) -> Place:
-        flow, queue = _flow(call), self.rooms.queue
+        flow, queue = call.flow, self.rooms.queue
         cost = queue.cost(input_tokens, route.ceiling_tokens * call.choices)
         ahead = await queue.ahead(route.pool, flow, cost)
         return Place(route.pool, flow, ahead, call.queue_deadline_seconds)
@@ -275,7 +280,8 @@ class InteractivePipeline:
     async def _reserve(self, call: Call, route: Route, admitted: Admitted) -> tuple[Permit, Hold]:
         """⑦ tokens, ⑧ money. Who is refused the money has its tokens back (A4)."""
         admission = self.rooms.admission
-        need = Need(route.model, admitted.input_tokens, route.ceiling_tokens * call.choices)
+        most = route.ceiling_tokens * call.choices
+        need = Need(route.model, admitted.input_tokens, most, of_batch=call.place is not None)
         place = await self._place(call, route, admitted.input_tokens)
         permit = await admission.admit(call.principal, need, place)
         try:
@@ -319,7 +325,7 @@ class InteractivePipeline:
             streamed=call.streamed,
             owner=self.process,
             created_at=admitted.created_at,
-            claim=_claim(call, encode_head(admitted)),
+            claim=claim_of(call, encode_head(admitted)),
             kind=call.kind,
         )
         try:
@@ -327,14 +333,15 @@ class InteractivePipeline:
         except KeyClaimed as taken:
             raise key_refusal(taken.remembered.claim, request.claim) from None
         except asyncio.CancelledError:
-            # It may commit all the same; verbs commit in the order in which they were called.
-            bill = _nothing(Outcome.CANCELLED, "client_gone")
-            undo = self.rooms.resolve.release(call.id, 1, bill)
-            self.rooms.spawn(undo, name=f"undo {call.id}")
+            if call.place is None:  # else the batch knows of it
+                # It may commit all the same; verbs commit in the order in which they were called.
+                bill = _nothing(Outcome.CANCELLED, "client_gone")
+                undo = self.rooms.resolve.release(call.id, 1, bill)
+                self.rooms.spawn(undo, name=f"undo {call.id}")
             raise
 
     def _job(self, call: Call, route: Route, prompt: Prompt, hold: Hold) -> Job:
-        flow = _flow(call)
+        flow = call.flow
         sampling = sampling_of(route.sampling, call.sampling)
         return Job(
             id=call.id,
@@ -354,6 +361,8 @@ class InteractivePipeline:
             # The answer to one in the background is its turn, and is deleted with it.
             kept=call.idempotency is not None and not call.background,
             turn_id=(call.remembrance and call.remembrance.turn_id) or "",
+            batch_id=call.place.batch_id if call.place else "",
+            line=call.place.line if call.place else 0,
             background=call.background,
             vocabulary=route.vocabulary,
         )
@@ -428,6 +437,8 @@ class InteractivePipeline:
             await self.rooms.stream.abandon(job.id, AbandonReason.SHUTDOWN)
         elif live.failed:
             await self.rooms.stream.abandon(job.id, AbandonReason.OWNER_FAILED)
+        elif job.batch_id:
+            await self.rooms.stream.abandon(job.id, AbandonReason.WITHDRAWN)
         await live.reader.aclose()  # this abandons the job
         try:
             if await self.rooms.queue.remove(job.id) is Removal.WAS_LEASED:
@@ -437,6 +448,11 @@ class InteractivePipeline:
             await self._resolve_left(live)
         finally:
             self._forget(live)
+
+    def let_go(self, call_id: str) -> None:
+        """Once the iteration of this call is closed, the next process goes on with it: a batch owns it."""
+        if (live := self._live.get(call_id)) is not None:
+            live.suspended = True
 
     def blame(self, call_id: str) -> None:
         """If this call ends now, it is our fault and not its client's."""
@@ -458,7 +474,7 @@ class InteractivePipeline:
         outcome, reason = live.ending()
         usage = Usage(job.input_tokens, live.output_tokens)
         bill = Bill(usage, outcome, reason, live.timings())
-        charged = outcome is Outcome.CANCELLED and live.output_tokens > 0
+        charged = outcome is Outcome.CANCELLED and live.output_tokens > 0 and not job.batch_id
         verb = resolve.settle_later if charged else resolve.release
         if await verb(job.id, job.attempt, bill) is None and live.dispatching:
             # We were cancelled while our own dispatch of the next attempt was being committed.
@@ -476,17 +492,6 @@ class InteractivePipeline:
         elif self._breaking_off and not live.job.background:
             self.broken_off_calls += 1
         del self._live[live.job.id]
-
-
-def _flow(call: Call) -> Flow:
-    scopes = call.principal.scopes
-    return Flow(call.lane, scopes.organisation_id, scopes.project_id)
-
-
-def _claim(call: Call, head: bytes = b"") -> Claim | None:
-    """What a keyed call claims with its hold (L9); `head`: what its answer is told again with."""
-    keyed = call.idempotency
-    return None if keyed is None else Claim(keyed.key, keyed.fingerprint, head)
 
 
 def _nothing(outcome: Outcome, reason: str) -> Bill:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import msgspec
 
+from forebay.core.call import Call
 from forebay.core.delta import TokenLogprob
 from forebay.core.errors import CallerError, IdempotencyKeyInUse, IdempotencyKeyReused
 from forebay.core.event import Admitted, CallEvent, Delta, Finished
@@ -40,6 +41,12 @@ _decode_answer = msgspec.msgpack.Decoder(_Answer).decode
 encode_head = _encode
 
 
+def claim_of(call: Call, head: bytes = b"") -> Claim | None:
+    """What a keyed call claims with its hold (L9); `head`: what its answer is told again with."""
+    keyed = call.idempotency
+    return None if keyed is None else Claim(keyed.key, keyed.fingerprint, head)
+
+
 def encode_answer(usage: Usage, choices: Sequence[KeptChoice]) -> bytes:
     """What is kept with the settlement of this usage."""
     return _encode(_Answer(usage, choices))
@@ -59,10 +66,15 @@ def key_refusal(claimed: Claim, wanted: Claim | None) -> CallerError:
 def told_again(remembered: Remembered, answer: bytes) -> list[CallEvent]:
     """The events of a call that was answered before; hearing them again costs nothing."""
     head = replace(_decode_head(remembered.claim.head), replayed=True)
+    return [head, *events_of(answer)]
+
+
+def events_of(answer: bytes) -> list[CallEvent]:
+    """What was kept, as a delta for each choice and the end."""
     kept = _decode_answer(answer)
     deltas = [
         Delta(number + 1, 1, number, tuple(each.token_ids), each.text, tuple(each.logprobs))
         for number, each in enumerate(kept.choices)
     ]
     last = Finished(len(deltas) + 1, 1, kept.usage, 0, kept.usage.finish_reasons)
-    return [head, *deltas, last]
+    return [*deltas, last]

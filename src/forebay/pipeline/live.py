@@ -10,7 +10,7 @@ import asyncio
 from forebay.admission import Permit
 from forebay.core.clock import Clock
 from forebay.core.errors import EngineFailed
-from forebay.core.event import Delta, Failed, Finished, Started
+from forebay.core.event import AbandonReason, Delta, Failed, Finished, Started
 from forebay.core.job import Job
 from forebay.core.usage import Outcome, Timings, UsageRow
 from forebay.pipeline.summaries import Due
@@ -35,7 +35,8 @@ class LiveCall:
         self.permit = permit  # None once it was settled (A4)
         self.due: Due | None = None
         self.deadline: asyncio.TimerHandle | None = None
-        self.enqueued = False
+        # One that a batch owns is not refused any more: it waits for room in the queue.
+        self.enqueued = bool(job.batch_id)
         self.failed = False
         self.broken_off = False
         self.refused_for = "conversation"
@@ -90,6 +91,8 @@ class LiveCall:
             return Outcome.FAILED, "server_shutdown"
         if self.failed and self.enqueued:
             return Outcome.FAILED, "owner_failed"
+        if self.job.batch_id:
+            return Outcome.CANCELLED, AbandonReason.WITHDRAWN.value
         if self.enqueued:
             return Outcome.CANCELLED, "client_gone"
         return Outcome.REJECTED, self.refused_for

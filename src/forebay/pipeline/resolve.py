@@ -68,6 +68,11 @@ class Resolver:
         self._later(self._ledger.release, hold_id, attempt, given_up)
         raise StoreUnavailable("The ledger cannot be written; this call costs nothing.")
 
+    async def try_settle(self, hold_id: str, attempt: int, bill: Bill) -> UsageRow | None:
+        """Charge, for somebody who tries again. As `settle`, but any StoreUnavailable is raised at once
+        and changes nothing: an earlier try may have been stored although its answer was lost."""
+        return await self._once(self._ledger.settle, hold_id, attempt, bill, again=True)
+
     async def settle_later(self, hold_id: str, attempt: int, bill: Bill) -> UsageRow | None:
         """Charge; nobody waits. None also if the store refused: then it is tried until stored."""
         return await self._now_or_later(self._ledger.settle, hold_id, attempt, bill)

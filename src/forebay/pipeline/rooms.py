@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from forebay.admission import Admission
+from forebay.batch import Batches, Blobs, Files
 from forebay.catalog import Catalog
 from forebay.conversation import Conversations, Summaries, TurnLogs, Turns
 from forebay.core.clock import Clock, IdSource, Spawn
@@ -32,6 +33,9 @@ class Rooms:
     turns: Turns
     logs: TurnLogs
     summaries: Summaries
+    files: Files
+    blobs: Blobs
+    batches: Batches
     tokens: Tokens
     ledger: Ledger
     queue: JobQueue

@@ -133,7 +133,7 @@ class Run:
     @property
     def published(self) -> bool:
         """Whether any output token of this job was ever published."""
-        return self.output_tokens > 0
+        return self.output_tokens > 0 and not self.job.restartable
 
     @property
     def untouched(self) -> bool:
@@ -203,14 +203,14 @@ class Run:
             self.cached_input_tokens = delta.cached_input_tokens
         text, logprobs = choice.publish()
         self._keep(delta.choice, text, logprobs)
-        if not taken and not text and not logprobs:
+        if not (taken or text or logprobs) or self.job.restartable:
             return None
         self.sequence += 1
         return Delta(self.sequence, self.job.attempt, delta.choice, taken, text, logprobs)
 
     def _keep(self, number: int, text: str, logprobs: tuple[TokenLogprob, ...]) -> None:
         """Of a job whose answer is stored, remember what was shown as well."""
-        if self.job.kept or self.job.turn_id:
+        if self.job.is_stored:
             texts, shown = self._shown[number]
             texts.append(text)
             shown.extend(logprobs)

@@ -19,11 +19,13 @@ Not here: which waiting job is next (`forebay.queue`), what to do with free slot
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+from forebay.core.batch import Place
 from forebay.core.errors import (
     EngineFailed,
     EngineFault,
@@ -33,6 +35,7 @@ from forebay.core.errors import (
     QueueDeadline,
     ReaderGone,
     Signal,
+    StaleAttempt,
     StoreUnavailable,
 )
 from forebay.core.event import (
@@ -47,10 +50,12 @@ from forebay.core.hold import Bill
 from forebay.core.job import Ask, Lane, Lease, Progress, Served
 from forebay.core.usage import Outcome, UsageRow
 from forebay.engine import Engine
+from forebay.pipeline import outlook
+from forebay.pipeline.patience import too_late, too_often
 from forebay.pipeline.rooms import Rooms
 from forebay.pipeline.run import Interruption, Run
 from forebay.pipeline.suspects import Suspects
-from forebay.scheduler import Policy, Preempt, Running, Snapshot, Take, Waiting, decide
+from forebay.scheduler import Policy, Preempt, Snapshot, Take, Waiting, decide
 
 LEASE_SECONDS = 10.0
 BEAT_SECONDS = 1.0
@@ -58,12 +63,10 @@ PAUSED_SECONDS = 3 * BEAT_SECONDS
 # No token for this long is a hang. The first one may wait for the prefill of long prompts.
 SILENCE_SECONDS = 15.0
 FIRST_TOKEN_SECONDS = 60.0
-# A job of which two engines died before it had a token gets no third one: it may be what kills them.
-MOST_BARREN_FAULTS = 2
-# One that had tokens each time is most likely a bystander; but engines do not die that often.
-MOST_FAULTS = 5
 # An engine that has not come back for this long is not waited for any more.
 ENGINE_AWAY_SECONDS = 60.0
+# Between two tries of what nobody waits for.
+LONGEST_PAUSE_SECONDS = 15.0
 
 
 class Received(NamedTuple):
@@ -96,7 +99,8 @@ class Worker:
         self._started = 0
         self._suspects = Suspects()
         self._received = self._ignored = 0
-        self._ready_at = rooms.clock.monotonic()
+        self._ready_at = self._others_at = rooms.clock.monotonic()
+        self._held_back = False  # batch jobs, by the reserve
 
     async def run(self) -> None:
         """Lease and serve until drained. The engine must have been started."""
@@ -154,8 +158,10 @@ class Worker:
         down = self._is_down()  # asked each time: it also notes that the engine is there
         if self.engine.state() != "ready" and not down:
             return
+        self._held_back = False
         for decision in decide(await self._snapshot(), self.policy):
             if isinstance(decision, Take):
+                self._held_back = decision.batch_slots < decision.slots
                 for lease in await self._lease(decision):
                     self._start(lease)
             elif isinstance(decision, Preempt):
@@ -172,27 +178,15 @@ class Worker:
     async def _snapshot(self) -> Snapshot:
         limits = self.engine.limits()
         now = self.rooms.clock.monotonic()
-        running = tuple(_running(run, now) for run in self._runs.values())
-        waiting: dict[Lane, Waiting] = {}
+        running = tuple(outlook.running(run, now) for run in self._runs.values())
+        waiting: Mapping[Lane, Waiting] = {}
         if any(run.job.flow.lane in self.policy.victims for run in self._runs.values()):
-            waiting = await self._waiting(limits.block_tokens)
+            depths = await self.rooms.queue.depths(self.pool)
+            waiting = outlook.waiting(depths, limits.block_tokens)
         used = sum(run.kv_tokens for run in self._runs.values())
         free_slots = limits.max_sequences - sum(run.slots for run in running)
-        return Snapshot(waiting, running, free_slots, limits.kv_tokens - used)
-
-    async def _waiting(self, block_tokens: int) -> dict[Lane, Waiting]:
-        """Per lane: how many wait, and the most that a next one of a flow needs."""
-        lanes: dict[Lane, Waiting] = {}
-        for flow, depth in (await self.rooms.queue.depths(self.pool)).items():
-            if depth.waiting:
-                before = lanes.get(flow.lane, Waiting(0, 0))
-                rounding = depth.next_slots * (block_tokens - 1)
-                lanes[flow.lane] = Waiting(
-                    jobs=before.jobs + depth.waiting,
-                    next_kv_tokens=max(before.next_kv_tokens, depth.next_kv_tokens + rounding),
-                    next_slots=max(before.next_slots, depth.next_slots),
-                )
-        return lanes
+        free_kv_tokens = limits.kv_tokens - used
+        return Snapshot(waiting, running, free_slots, free_kv_tokens, now - self._others_at)
 
     async def _lease(self, take: Take) -> list[Lease]:
         limits = self.engine.limits()
@@ -201,6 +195,7 @@ class Worker:
             slots=take.slots,
             kv_tokens=take.kv_tokens,
             lanes=take.lanes,
+            batch_slots=take.batch_slots,
             block_tokens=limits.block_tokens,
             evicts=limits.evicts,
         )
@@ -211,6 +206,8 @@ class Worker:
         self._started += 1
         run = Run(lease, started_at=self.rooms.clock.monotonic(), order=self._started)
         run.kv_tokens = job.kv_tokens(self.engine.limits().block_tokens)
+        if job.flow.lane is not Lane.BATCH:
+            self._others_at = self.rooms.clock.monotonic()
         self.rooms.remember.serve(job)
         self._runs[job.id] = run
         self._idle.clear()
@@ -240,11 +237,13 @@ class Worker:
 
         An interruption only stops the engine: what it had sent by then is still taken (and charged).
         """
-        if _too_late(run):
+        if too_late(run):
             run.interrupt(Interruption.LATE)
             return None
         if self._is_down():
-            return EngineDown()
+            if not run.job.batch_id:
+                return EngineDown()
+            await self._until_up(run)
         if run.job.resume.barren:
             await self._suspects.turn(run)
             run.last_delta_at = self.rooms.clock.monotonic()
@@ -263,14 +262,22 @@ class Worker:
             self._suspects.cleared(run)
         return run.fault
 
+    async def _until_up(self, run: Run) -> None:
+        """A line of a batch has time: it is not told of an engine that is away, but waits for it."""
+        while self._is_down() and run.interruption is None:  # noqa: ASYNC110
+            await asyncio.sleep(BEAT_SECONDS)
+
     async def _ask(self, run: Run) -> None:
         """Let the engine generate, until all has ended or the run is interrupted. Raises what it does."""
         run.generation = generation = self.engine.generate(run.request())
         async with aclosing(generation):
             async for delta in generation:
+                begun = run.generated > 0
                 event = run.accept(delta, self.rooms.clock.monotonic())
                 if run.generated:
                     self._suspects.cleared(run)
+                    if not begun and run.job.flow.lane is Lane.BATCH:
+                        self._wake.set()  # the next one may be started
                 if event is not None:
                     await self._publish(run, event)
                 if run.fault is not None or run.finished:
@@ -311,6 +318,9 @@ class Worker:
         job, bill = run.job, self._bill(run, Outcome.COMPLETED, "ended")
         if job.kept:
             bill = replace(bill, answer=run.kept_answer())  # ⑬
+        if job.batch_id:
+            await self._conclude_line(run, bill)
+            return
         if job.turn_id and not await self._keep_turn(run):
             return
         try:
@@ -321,6 +331,26 @@ class Worker:
             if row is not None:
                 await self._finish(run, _terminal(run, row))  # ⑮
         await self._acknowledge(run)  # ⑯
+
+    async def _conclude_line(self, run: Run, bill: Bill) -> None:
+        """⑬ to ⑯ of a line of a batch: nobody waits for it, so a store that fails is waited for."""
+        job, row = run.job, None
+        place, pause = Place(job.batch_id, job.line), BEAT_SECONDS
+        while run.interruption is not Interruption.LEASE_LOST:
+            try:
+                await self.rooms.batches.keep(place, job.attempt, run.kept_answer())
+                row = await self.rooms.resolve.try_settle(job.id, job.attempt, bill)
+                break
+            except (StaleAttempt, KeyError):  # another attempt has it, or its batch has ended
+                break
+            except StoreUnavailable:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        else:
+            return
+        if row is not None:
+            await self._finish(run, _terminal(run, row))
+        await self._acknowledge(run)
 
     async def _keep_turn(self, run: Run) -> bool:
         """⑬ of a dialogue. What cannot be remembered as promised has failed."""
@@ -334,7 +364,8 @@ class Worker:
 
     async def _conclude_abandoned(self, run: Run, gone: Abandonment) -> None:
         """The client left: charge what was received, or nothing if no engine was asked. Its gateway
-        died: what it had read, or nothing. It was our fault that nobody reads: nothing."""
+        died: what it had read, or nothing. It was our fault that nobody reads, or its batch does
+        not want it any more: nothing."""
         job, resolve = run.job, self.rooms.resolve
         read = run.output_tokens
         if gone.reason is AbandonReason.OWNER_GONE:
@@ -347,7 +378,8 @@ class Worker:
             await resolve.release(job.id, job.attempt, bill)
         else:
             bill = self._bill(run, Outcome.CANCELLED, gone.reason.value, output_tokens=read)
-            verb = resolve.release if run.untouched else resolve.settle_later
+            free = run.untouched or gone.reason is AbandonReason.WITHDRAWN
+            verb = resolve.release if free else resolve.settle_later
             await verb(job.id, job.attempt, bill)
         await self._acknowledge(run)
 
@@ -370,8 +402,7 @@ class Worker:
             report.log.error("task_failed", task=f"generate {job.id}", exc_info=fault)
         again = job.resumable or not run.published
         pointless = run.fault is not None or isinstance(fault, EngineDown)
-        barren = job.resume.barren + (not run.generated)
-        often = barren >= MOST_BARREN_FAULTS or job.resume.faults + 1 >= MOST_FAULTS
+        often = too_often(job, job.resume.barren + (not run.generated), job.resume.faults + 1)
         if again and not pointless and not often:
             return await self._return(run, fault=True)
         error = EngineTimeout() if fault is None else EngineFailed()
@@ -400,12 +431,19 @@ class Worker:
     async def _acknowledge(self, run: Run) -> None:
         served = Served(run.generated, run.cached_input_tokens)
         cost = self.rooms.queue.cost(run.job.input_tokens, run.generated)
-        ahead = await self.rooms.queue.ahead(self.pool, run.job.flow, 0)
-        self.rooms.admission.served(self.pool, cost, busy=ahead.waiting > 0)
+        self.rooms.admission.served(self.pool, cost, busy=await self._is_busy(run))
         try:
             await self.rooms.queue.ack(run.lease, served=served)
         except LeaseLost:
             return  # reaped meanwhile; its owner finds the settlement
+
+    async def _is_busy(self, run: Run) -> bool:
+        """Whether jobs wait for room; those that are only held back say nothing about the pace."""
+        ahead = await self.rooms.queue.ahead(self.pool, run.job.flow, 0)
+        if not ahead.waiting or not self._held_back:
+            return ahead.waiting > 0
+        depths = await self.rooms.queue.depths(self.pool)
+        return any(depth.waiting and flow.lane is not Lane.BATCH for flow, depth in depths.items())
 
     async def _return(self, run: Run, *, preempted: bool = False, fault: bool = False) -> None:
         """Back to the front of its flow with everything published so far (Q3, E8)."""
@@ -442,33 +480,10 @@ class Worker:
             self._wake.set()  # an engine may have come back
 
 
-def _too_late(run: Run) -> bool:
-    """Checked again at the first lease: the owner's timer may not have fired yet."""
-    deadline = run.job.deadline_seconds
-    first = run.job.resume.sequence == 0
-    return first and deadline is not None and run.lease.waited_seconds > deadline
-
-
 def _abandoned(run: Run, future: asyncio.Future[Abandonment]) -> None:
     if not future.cancelled():
         run.abandonment = future.result()
         run.interrupt(Interruption.ABANDONED)
-
-
-def _running(run: Run, now: float) -> Running:
-    job = run.job
-    return Running(
-        job_id=job.id,
-        lane=job.flow.lane,
-        order=run.order,
-        output_tokens=run.output_tokens,
-        resumable=job.resumable,
-        published=run.published,
-        protected=run.protected(now),
-        kv_tokens=run.kv_tokens,
-        leaving=run.interruption is not None,
-        slots=job.choices,
-    )
 
 
 def _terminal(run: Run, row: UsageRow) -> Finished | Failed:

@@ -1,6 +1,6 @@
 """Stores that are slow and fail now and then, before or after they have done what was asked.
 
-They wrap any ledger, and any store of turns, of their logs, or of summaries. Each verb may wait a
+They wrap any ledger, and any store of turns, of their logs, of summaries, or of batches. Each verb may wait a
 little; some raise StoreUnavailable, half of those although the operation took effect: an answer that was
 lost (not of holds, whose contract rules it out). Opening accounts and prices never fails.
 
@@ -14,7 +14,9 @@ import random
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from forebay.batch import Batches, Learnt, Listing
 from forebay.conversation import Summaries, TurnLogs, Turns
+from forebay.core.batch import Answered, Batch, BatchState, Item, Place, Refused
 from forebay.core.dialogue import Ending, Past, Pending, Said, Turn
 from forebay.core.errors import StoreUnavailable
 from forebay.core.hold import Balance, Bill, Hold, HoldRequest, Remembered, UsageQuery
@@ -140,6 +142,48 @@ class FlakyTurnLogs(_Flaky, TurnLogs):
 
     async def read(self, turn_id: str) -> list[bytes]:
         return await self._do(self._inner.read(turn_id))
+
+
+class FlakyBatches(_Flaky, Batches):
+    """A store of batches like that."""
+
+    async def create(self, batch: Batch) -> Batch:
+        return await self._do(self._inner.create(batch))
+
+    async def find(self, organisation_id: str, id: str) -> Batch:
+        return await self._do(self._inner.find(organisation_id, id))
+
+    async def by_key(self, organisation_id: str, key: str) -> Batch | None:
+        return await self._do(self._inner.by_key(organisation_id, key))
+
+    async def page(self, organisation_id: str, listing: Listing) -> list[Batch]:
+        return await self._do(self._inner.page(organisation_id, listing))
+
+    async def unfinished(self) -> list[Batch]:
+        return await self._do(self._inner.unfinished())
+
+    async def advance(
+        self, batch_id: str, to: BatchState, at: float, learnt: Learnt | None = None
+    ) -> Batch:
+        return await self._do(self._inner.advance(batch_id, to, at, learnt))
+
+    async def open(self, places: Sequence[Place]) -> None:
+        await self._do(self._inner.open(places))
+
+    async def keep(self, place: Place, attempt: int, answer: bytes) -> None:
+        await self._do(self._inner.keep(place, attempt, answer))
+
+    async def tell(self, place: Place, outcome: Answered | Refused) -> bool:
+        return await self._do(self._inner.tell(place, outcome))
+
+    async def items(self, batch_id: str, after: int, limit: int) -> list[Item]:
+        return await self._do(self._inner.items(batch_id, after, limit))
+
+    async def pending(self) -> list[Place]:
+        return await self._do(self._inner.pending())
+
+    async def forget_items(self, limit: int) -> int:
+        return await self._do(self._inner.forget_items(limit))
 
 
 class FlakySummaries(_Flaky, Summaries):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from forebay.admission import AdmissionSettings
+from forebay.batch import BatchSettings
 from forebay.conversation import ConversationSettings
 from forebay.core.errors import ForebayError
 from forebay.core.event import Admitted, CallEvent, Delta, Failed, Finished
@@ -110,7 +111,13 @@ class Scenario:
     script: ScriptedSettings = SCRIPT
     max_open_calls: int | None = 24
     limits: RateLimits = UNLIMITED  # of each key
-    queue: QueueSettings = field(default_factory=lambda: QueueSettings(flow_jobs=8, lane_jobs=24))
+    # One slot of four is reserved, so batch jobs are preempted, too.
+    queue: QueueSettings = field(
+        default_factory=lambda: QueueSettings(
+            flow_jobs=8, lane_jobs=24, batch_reserve_percent=25, batch_starts=2
+        )
+    )
     admission: AdmissionSettings = field(default_factory=AdmissionSettings)
     conversation: ConversationSettings = NOTHING_SUMMARISED
+    batch: BatchSettings = field(default_factory=BatchSettings)
     watch: Callable[[World], None] | None = None

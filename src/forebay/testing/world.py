@@ -31,6 +31,8 @@ from contextlib import aclosing
 from dataclasses import replace
 from enum import StrEnum
 
+from forebay.batch import Batches
+from forebay.batch.memory import MemoryBatches, MemoryBlobs, MemoryFiles, MemoryState
 from forebay.catalog.settings import SCRIPTED, LaneFactors, price_terms
 from forebay.catalog.static import StaticCatalog
 from forebay.conversation import Summaries, TurnLogs, Turns
@@ -50,19 +52,20 @@ from forebay.engine.settings import EngineSettings
 from forebay.ledger import Ledger
 from forebay.ledger.memory import MemoryLedger
 from forebay.observe import Metrics
+from forebay.pipeline.batch import BatchLane
 from forebay.pipeline.interactive import InteractivePipeline
 from forebay.pipeline.keeper import Keeper
 from forebay.pipeline.kept import IdempotencySettings
 from forebay.pipeline.report import Reporter
 from forebay.pipeline.worker import Received, Worker
 from forebay.scheduler import Policy
-from forebay.tenancy import plans_by_name
-from forebay.tenancy.memory import MemoryTenancy
 from forebay.testing.clock import CountingIds
 from forebay.testing.fabric import Fabric
 from forebay.testing.flaky import FlakyLedger
 from forebay.testing.loop import LoopClock, VirtualLoop
+from forebay.testing.plain_lines import PlainLines
 from forebay.testing.plans import Plan, Scenario, Seen
+from forebay.testing.tenants import KnownTenants
 from forebay.testing.watched import WatchedLedger, check_audit, peek
 from forebay.tokens.hf import HuggingFaceTokens
 from forebay.tokens.scripted import scripted_tokens
@@ -84,6 +87,8 @@ class Topology(StrEnum):
 class World:
     """One seeded run. `run` raises AssertionError on the first broken invariant."""
 
+    quiet_seconds = QUIET_SECONDS
+
     def __init__(self, seed: int, topology: Topology, scenario: Scenario | None = None) -> None:
         self.seed, self.topology = seed, topology
         self.scenario = scenario or Scenario()
@@ -102,9 +107,11 @@ class World:
         self.logs: TurnLogs = self.conversations.logs
         self.summaries: Summaries = self.conversations.summaries
         self.tokens = HuggingFaceTokens({MODEL.id: scripted_tokens(self.ids)})
-        self.tenancy = MemoryTenancy(
-            clock=self.clock, ids=self.ids, plans=plans_by_name([]), pepper=bytes(32)
-        )
+        self.files_and_batches = MemoryState(self.scenario.batch, self.clock)
+        self.files = MemoryFiles(self.files_and_batches)
+        self.batches: Batches = MemoryBatches(self.files_and_batches)
+        self.blobs = MemoryBlobs()
+        self.tenancy = KnownTenants(self)
         terms = price_terms(MODEL, LaneFactors())
         self.prices = [peek(self.ledger.publish_price(each)) for each in terms]
         self.catalog = StaticCatalog([MODEL], self.prices)
@@ -114,13 +121,15 @@ class World:
         self.engines: dict[str, ScriptedEngine] = {}
         self.workers: dict[str, Worker] = {}
         self.gateways: dict[str, InteractivePipeline] = {}
+        self.lanes: dict[str, BatchLane] = {}
+        self.revoked: set[str] = set()
         self.alive: list[str] = []
         self.frozen: set[str] = set()
         self._serial = 0
         self._permits_lost = False
         self._rush = self.random.random() < 0.3
         self._plans = self.scenario.plans or self._random_plans(90 if self._rush else 30)
-        self._principals = [self._principal(number) for number in range(3)]
+        self.principals = [self._principal(number) for number in range(3)]
 
     # -- what will happen ---------------------------------------------------------------------
 
@@ -195,10 +204,20 @@ class World:
         self.loop.start(process, pipeline.beat_forever())
         self.loop.start(process, pipeline.be_present_forever())
 
+    def _lane(self, pipeline: InteractivePipeline) -> BatchLane:
+        lines = PlainLines(MODEL.id)
+        return BatchLane(pipeline.rooms, pipeline, pipeline.run, lines, self.scenario.batch)
+
     def _start_worker(self, fabric: Fabric, process: str) -> None:
         engine = ScriptedEngine(ENGINE, self.scenario.script, clock=self.clock)
         self.engines[process] = engine
-        worker = Worker(fabric.rooms(self), engine, name=process, pool=MODEL.id, policy=Policy())
+        queue = self.scenario.queue
+        policy = Policy(
+            batch_reserve_percent=queue.batch_reserve_percent,
+            batch_reserve_seconds=queue.batch_reserve_seconds,
+            batch_starts=queue.batch_starts,
+        )
+        worker = Worker(fabric.rooms(self), engine, name=process, pool=MODEL.id, policy=policy)
         self.workers[process] = worker
 
         async def life() -> None:
@@ -217,14 +236,22 @@ class World:
             async def keep() -> None:
                 """As wiring does: nothing is served before the past is resolved."""
                 pipeline = self._gateway(self.fabric, process)
+                lane = self._lane(pipeline)
+
+                async def adopt() -> None:
+                    await pipeline.background.adopt()
+                    await lane.adopt()
+
                 while True:
                     try:
-                        await keeper.take_over(pipeline.background.adopt)
+                        await keeper.take_over(adopt)
                         break
                     except StoreUnavailable:  # a server would end here, and be started again
                         await asyncio.sleep(1.0)
                 self._start_worker(self.fabric, process)
                 self._start_gateway(process, pipeline)
+                self.lanes[process] = lane
+                self.loop.start(process, lane.run())
                 await keeper.run()
 
             self.loop.start(process, keep())
@@ -242,13 +269,14 @@ class World:
         # Permits that a gateway takes with it return with time; a machine takes its limits, too.
         self._permits_lost |= process in self.gateways and self.topology is Topology.FLEET
         self.gateways.pop(process, None)
+        self.lanes.pop(process, None)
 
     # -- what clients and fate do -------------------------------------------------------------
 
     def _call(self, plan: Plan) -> Call:
         return Call(
             id=plan.id,
-            principal=self._principals[plan.tenant],
+            principal=self.principals[plan.tenant],
             model=MODEL.id,
             messages=(Message("user", plan.prompt),),
             lane=plan.lane,
@@ -268,7 +296,7 @@ class World:
     async def _client(self, seen: Seen, pipeline: InteractivePipeline) -> None:
         plan = seen.plan
         try:
-            await pipeline.knock(self._principals[plan.tenant])
+            await pipeline.knock(self.principals[plan.tenant])
             async with (
                 asyncio.timeout(plan.patience_seconds),
                 aclosing(pipeline.run(self._call(plan))) as bunches,
@@ -327,7 +355,7 @@ class World:
         fate = self.loop.start("fate", self._fate())
         await self._clients()
         await fate
-        await asyncio.sleep(QUIET_SECONDS)
+        await asyncio.sleep(self.quiet_seconds)
 
     # -- the run and its judgement ------------------------------------------------------------
 

@@ -25,6 +25,9 @@ from forebay import __version__
 from forebay.admission.memory import MemoryAdmission
 from forebay.alerts.http import HttpCourier
 from forebay.alerts.sql import SqlAlerts
+from forebay.batch.disk import DiskBlobs
+from forebay.batch.sql import SqlBatches
+from forebay.batch.sql_files import SqlFiles
 from forebay.catalog import ModelSettings, price_terms
 from forebay.config import Settings
 from forebay.conversation.sql import SqlConversations
@@ -85,7 +88,7 @@ class DirectoryBusy(Exception):
 class Farewell:
     """How it ended: answers that were finished after the stop, holds that nobody will resolve (0),
     answers that were broken off (free) because somebody would not wait, and responses in the
-    background that are left to the next start."""
+    background and lines of batches that are left to the next start."""
 
     finished: int
     open_holds: int
@@ -134,7 +137,7 @@ async def serve(settings: Settings, *, watcher: Watcher, stop: Stop) -> Farewell
             Listener(build_admin(services, gateway), admin, settings=gateway, ids=ids),
         ]
         control = ControlServer(settings.data_dir / "control.sock", administration)
-        await plant.keeper.take_over(plant.pipeline.background.adopt)
+        await plant.keeper.take_over(plant.adopt)
         await administration.budgets.apply_plans()
         await cli_key(settings.data_dir / "cli.key", administration)
         plant.start()
@@ -151,7 +154,7 @@ async def serve(settings: Settings, *, watcher: Watcher, stop: Stop) -> Farewell
         watcher.ready(Ready(listeners[0].base_url, listeners[1].base_url, api_key, names))
         farewell = await _run_until(stop, plant, listeners)
         await plant.meters.close_windows()
-        left = len(await plant.rooms.logs.unfinished())
+        left = len(await plant.rooms.logs.unfinished()) + await plant.lane.left()
         open_holds = await _open_holds(ground) - left
         return replace(farewell, open_holds=open_holds, left=left)
 
@@ -173,6 +176,7 @@ async def _run_until(stop: Stop, plant: Plant, listeners: Sequence[Listener]) ->
         hurry = plant.spawn(stop.now.wait(), name="stop now")
         await asyncio.wait([hurry, drained], return_when=asyncio.FIRST_COMPLETED)
     if not drained.done():
+        plant.lane.let_go()
         await pipeline.break_off(seconds=BREAK_OFF_SECONDS)
         for worker in plant.workers:
             worker.let_go()
@@ -189,9 +193,11 @@ async def _run_until(stop: Stop, plant: Plant, listeners: Sequence[Listener]) ->
 async def _drain(plant: Plant, listeners: Sequence[Listener]) -> None:
     await plant.pipeline.summaries.stop()
     await plant.pipeline.background.suspend()
+    await plant.lane.suspend()
     await asyncio.gather(*(listener.stop() for listener in listeners))
     await plant.pipeline.kept.drain()
     await plant.pipeline.background.drain()
+    await plant.lane.drain()
     for worker in plant.workers:
         await worker.drain()
 
@@ -281,6 +287,9 @@ async def _build_plant(
         turns=conversations.turns,
         logs=conversations.logs,
         summaries=conversations.summaries,
+        files=SqlFiles(ground.database, settings.batch, ground.clock),
+        blobs=DiskBlobs(settings.data_dir / "files"),
+        batches=SqlBatches(ground.database, ground.clock),
         tokens=HuggingFaceTokens(tokens, settings.tokens),
         ledger=ground.ledger,
         queue=MemoryQueue(settings.queue, ground.clock),

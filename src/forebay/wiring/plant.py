@@ -13,10 +13,13 @@ from forebay import __version__
 from forebay.catalog import ModelSettings
 from forebay.config import Settings
 from forebay.engine.process import ChildEngine
+from forebay.gateway.batch_lines import BatchLines
 from forebay.gateway.services import Readiness, Services
 from forebay.pipeline.activity import Activity
 from forebay.pipeline.administration import Administration
 from forebay.pipeline.alerting import Alerting
+from forebay.pipeline.batch import BatchLane
+from forebay.pipeline.batches import BatchDesk, FileDesk
 from forebay.pipeline.dialogues import Dialogues
 from forebay.pipeline.gauges import gauge_forever
 from forebay.pipeline.interactive import InteractivePipeline
@@ -39,6 +42,8 @@ class Plant:
         self.pipeline = InteractivePipeline(
             rooms, process=ground.ids.new("gw"), idempotency=settings.idempotency
         )
+        lines = BatchLines(rooms.catalog, rooms.clock, settings.gateway)
+        self.lane = BatchLane(rooms, self.pipeline, self.pipeline.run, lines, settings.batch)
         self.keeper = Keeper(rooms)
         self.alerting = Alerting(
             ground.alerts,
@@ -62,11 +67,17 @@ class Plant:
         self._models = [model.id for model in settings.models]
         self.activity = Activity(rooms, self.pipeline, self._models)
         self._ids = ground.ids
+        self._batch = settings.batch
+        self._policy = Policy(
+            batch_reserve_percent=settings.queue.batch_reserve_percent,
+            batch_reserve_seconds=settings.queue.batch_reserve_seconds,
+            batch_starts=settings.queue.batch_starts,
+        )
 
     def add(self, model: ModelSettings, engine: ChildEngine) -> None:
         """One pool: an engine and its worker."""
         name = self._ids.new("worker")
-        worker = Worker(self.rooms, engine, name=name, pool=model.id, policy=Policy())
+        worker = Worker(self.rooms, engine, name=name, pool=model.id, policy=self._policy)
         self.engines.append(engine)
         self.workers.append(worker)
         self.meters.add(model.id, engine, worker)
@@ -78,6 +89,7 @@ class Plant:
             (self.pipeline.beat_forever(), "beat"),
             (self.pipeline.be_present_forever(), "presence"),
             (self.keeper.run(), "keeper"),
+            (self.lane.run(), "batches"),
             (self.alerting.run(), "alerting"),
             (self.meters.run(), "meters"),
             (self.activity.sample_forever(), "activity"),
@@ -88,6 +100,11 @@ class Plant:
         ]
         self.roles = [self.spawn(coroutine, name=name) for coroutine, name in roles]
 
+    async def adopt(self) -> None:
+        """What earlier processes began and nobody waits for."""
+        await self.pipeline.background.adopt()
+        await self.lane.adopt()
+
     @property
     def open_calls(self) -> int:
         """Calls being answered now."""
@@ -95,7 +112,7 @@ class Plant:
 
     def services(self, administration: Administration) -> Services:
         """What the gateway needs."""
-        rooms = self.rooms
+        rooms, batch = self.rooms, self._batch
         return Services(
             pipeline=self.pipeline,
             catalog=self.rooms.catalog,
@@ -111,6 +128,8 @@ class Plant:
             ),
             turns=ShownTurns(rooms.turns, rooms.remember),
             background=self.pipeline.background,
+            files=FileDesk(rooms.files, rooms.blobs, batch, rooms.clock, self._ids),
+            batches=BatchDesk(rooms.batches, self.lane, batch, rooms.clock, self._ids),
         )
 
     def health(self) -> Readiness:

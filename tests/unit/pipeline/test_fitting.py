@@ -47,7 +47,7 @@ def summarise(world: World, text: str, turns: int = 2) -> None:
 def fit(world: World, said: str = "Hi", **wishes: Any) -> tuple[Prompt, Window]:
     """As the walk has it for one more turn of conv_1."""
     wish = replace(Remembrance((Item("msg_in", "user", (said,)),), "turn_1", "conv_1"), **wishes)
-    principal = world._principals[0]
+    principal = world.principals[0]
     call = Call("req_1", principal, MODEL.id, Lane.INTERACTIVE, True, remembrance=wish)
     call = replace(call, max_output_tokens=OUTPUT_TOKENS)
     rooms = Fabric(world).rooms(world)

@@ -50,7 +50,7 @@ class House:
         self.answers: list[str | Exception] = []
         self.goes_on = asyncio.Event()
         self.goes_on.set()
-        self.principal = self.world._principals[0]
+        self.principal = self.world.principals[0]
         self.due = replace(DUE, principal=self.principal)
 
     async def _walk(self, call: Call) -> AsyncGenerator[list[CallEvent], None]:

@@ -18,12 +18,17 @@ class Summaries:
         """At once."""
 
 
-class Background:
+class Owned:
+    """Calls that a row owns: there are none."""
+
     async def suspend(self) -> None:
-        """There are none."""
+        """At once."""
 
     async def drain(self) -> None:
-        """There are none."""
+        """At once."""
+
+    def let_go(self) -> None:
+        """At once."""
 
 
 class Pipeline:
@@ -32,7 +37,7 @@ class Pipeline:
     def __init__(self, open_calls: int) -> None:
         self.open_calls = open_calls
         self.summaries = Summaries()
-        self.background = Background()
+        self.background = Owned()
         self.finished_calls = 100
         self.broken_off_calls = 0
         self.broken_off = asyncio.Event()
@@ -68,6 +73,7 @@ class Plant:
     def __init__(self, open_calls: int) -> None:
         self.spawn = Tasks()
         self.pipeline = Pipeline(open_calls)
+        self.lane = Owned()
         self.workers: list[Any] = []
         self.roles: list[asyncio.Task[Any]] = []
         self.stopping = False
