@@ -4,7 +4,7 @@ BIN := .venv/bin
 FOREBAY_DATA_DIR ?= ./data
 ARGS ?=
 
-.PHONY: help install up test simulate test-clients conformance fuzz kill attack soak overload check lint bench golden docs lock clean
+.PHONY: help install up test simulate test-clients conformance fuzz kill batch attack soak overload interference check lint bench golden docs lock clean
 
 help: ## show these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,8 +37,11 @@ conformance: install fuzz ## suites that others wrote, against us; each ends wit
 fuzz: install ## made-up requests against our OpenAPI document (300 s; ARGS="--seconds 60")
 	@$(BIN)/python -m tools.conformance.schemathesis $(ARGS)
 
-kill: install ## kill -9 of a real server, 200 times at random moments under load (ARGS="--kills 20")
-	@$(BIN)/python -m pytest -q -s tests/kill --kills 200 $(ARGS)
+kill: install ## kill -9 of a real server, 200 times under load and 200 times in a batch (ARGS="--kills 20")
+	@$(BIN)/python -m pytest -q -s tests/kill --kills 200 --batch-kills 200 $(ARGS)
+
+batch: install ## a batch of 200 MB and 50,000 lines, and a million lines that are only streamed
+	@$(BIN)/python -m pytest -q -s tests/e2e/test_batch_size.py tests/simulation/test_batch_streaming.py --batch-megabytes 200 --batch-lines 1000000 $(ARGS)
 
 attack: install ## one key's limits against 500 connections for a minute
 	@$(BIN)/python -m pytest -q -s tests/e2e/test_attack.py --attack 60 $(ARGS)
@@ -62,6 +65,9 @@ lint: install ## lint, types, import rules, dead code, unused dependencies
 
 bench: install ## measure (not a test): each program ends with one JSON line
 	@for program in bench/relay.py bench/gateway_cost.py bench/dialogue.py; do echo "== $$program"; $(BIN)/python $$program $(ARGS) || exit 1; done
+
+interference: install ## what a batch job does to interactive calls (ARGS=--write)
+	@$(BIN)/python bench/batch_interference.py $(ARGS)
 
 golden: install ## rewrite the golden files; review the diff like an API change
 	@FOREBAY_GOLDEN=1 $(BIN)/python -m pytest -q tests/unit/gateway tests/golden

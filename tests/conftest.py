@@ -28,6 +28,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--turns", type=int, default=30, help="turns of a dialogue with the real model"
     )
+    parser.addoption(
+        "--batch-lines", type=int, default=30_000, help="lines of a batch that is only streamed"
+    )
+    parser.addoption("--batch-megabytes", type=int, default=10, help="size of a large batch's file")
+    parser.addoption(
+        "--batch-kills",
+        type=int,
+        default=4,
+        help="kill -9 of a server with a batch of 50 lines each",
+    )
     parser.addoption("--kills", type=int, default=20, help="kill -9 of real servers (tests/kill)")
 
 

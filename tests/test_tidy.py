@@ -29,14 +29,15 @@ INVARIANTS = {
     *(f"K{n}" for n in range(1, 4)),
     *(f"A{n}" for n in range(1, 5)),
     *(f"C{n}" for n in range(1, 9)),
+    *(f"B{n}" for n in range(1, 15)),
 }
 
 # -- exceptions: each may shrink and go, none may grow ------------------------------------------------
 
 # Commands: Typer makes an option of every parameter.
 MANY_PARAMETERS = {
-    "cli/chat.py:chat": 7,
     "cli/alerts.py:add": 8,
+    "cli/batch.py:submit": 8,
     "cli/budgets.py:set_budget": 8,
     "cli/keys.py:create": 16,
     "cli/projects.py:limit": 9,
@@ -53,6 +54,13 @@ TESTED_ELSEWHERE = {
     "alerts/contract.py": "contract/test_alerts.py",
     "alerts/memory.py": "contract/test_alerts.py",
     "alerts/sql.py": "contract/test_alerts.py",
+    "batch/contract.py": "contract/test_batch.py",
+    "batch/disk.py": "contract/test_batch_disk.py",
+    "batch/memory.py": "contract/test_batch.py",
+    "batch/settings.py": "unit/test_config.py",
+    "batch/sql.py": "contract/test_batch.py",
+    "batch/sql_files.py": "contract/test_batch.py",
+    "batch/sql_tables.py": "unit/migrations/test_database.py",
     "conversation/contract.py": "contract/test_conversation.py",
     "conversation/memory.py": "contract/test_conversation.py",
     "conversation/memory_state.py": "contract/test_conversation.py",
@@ -64,6 +72,7 @@ TESTED_ELSEWHERE = {
     "conversation/sql_turns.py": "contract/test_conversation.py",
     "conversation/sql_tables.py": "unit/migrations/test_database.py",
     "conversation/settings.py": "unit/test_config.py",
+    "core/batch.py": "contract/test_batch.py",
     "core/dialogue.py": "contract/test_conversation.py",
     "engine/contract.py": "contract/test_engine.py",
     "engine/child.py": "contract/test_engine_child.py",
@@ -106,6 +115,12 @@ TESTED_ELSEWHERE = {
     "pipeline/desk.py": "unit/pipeline/test_administration.py",
     "pipeline/first_keys.py": "unit/wiring/test_machine.py",
     "pipeline/background.py": "simulation/test_background.py",
+    "pipeline/batch.py": "simulation/test_batches.py",
+    "pipeline/batch_items.py": "simulation/test_batches.py",
+    "pipeline/batch_lines.py": "unit/gateway/test_batch_lines.py",
+    "pipeline/batch_output.py": "simulation/test_batches.py",
+    "pipeline/outlook.py": "simulation/test_faults.py",
+    "pipeline/patience.py": "simulation/test_faults.py",
     "pipeline/interactive.py": "simulation/test_crash.py",
     "pipeline/keeper.py": "simulation/test_crash.py",
     "pipeline/live.py": "simulation/test_crash.py",
@@ -126,6 +141,8 @@ TESTED_ELSEWHERE = {
     "core/schema_formats.py": "unit/engine/test_grammar.py",
     "core/schema_nodes.py": "unit/core/test_json_schema.py",
     "core/usage.py": "contract/test_ledger_twins.py",
+    "gateway/batch_schema.py": "unit/gateway/test_batches.py",
+    "gateway/file_schema.py": "unit/gateway/test_files.py",
     "gateway/chat.py": "unit/gateway/test_answer.py",
     "gateway/chat_fields.py": "unit/gateway/test_fields.py",
     "gateway/conversation_schema.py": "unit/gateway/test_conversations.py",
@@ -159,6 +176,7 @@ TESTED_ELSEWHERE = {
     "migrations/versions/0004_conversations.py": "unit/migrations/test_database.py",
     "migrations/versions/0005_background_responses.py": "unit/migrations/test_database.py",
     "migrations/versions/0006_summaries.py": "unit/migrations/test_database.py",
+    "migrations/versions/0007_batches.py": "unit/migrations/test_database.py",
     "tokens/program.py": "unit/tokens/test_template.py",
     "tokens/sentinel.py": "unit/tokens/test_template.py",
     # What tests are made of.
@@ -166,6 +184,8 @@ TESTED_ELSEWHERE = {
     "testing/ebnf.py": "unit/engine/test_grammar.py",
     "testing/fabric.py": "simulation/test_crash.py",
     "testing/plans.py": "simulation/test_crash.py",
+    "testing/plain_lines.py": "simulation/test_batches.py",
+    "testing/tenants.py": "simulation/test_batches.py",
     "testing/schemas.py": "unit/engine/test_grammar.py",
     "testing/flaky.py": "simulation/test_faults.py",
     "testing/loop.py": "simulation/test_crash.py",
@@ -179,6 +199,9 @@ TESTED_ELSEWHERE = {
     "testing/contracts/admin_keys.py": "contract/test_tenancy.py",
     "testing/contracts/admission.py": "contract/test_admission.py",
     "testing/contracts/alerts.py": "contract/test_alerts.py",
+    "testing/contracts/batch.py": "contract/test_batch.py",
+    "testing/contracts/batch_blobs.py": "contract/test_batch.py",
+    "testing/contracts/batch_files.py": "contract/test_batch.py",
     "testing/contracts/conversation.py": "contract/test_conversation.py",
     "testing/contracts/conversation_bounds.py": "contract/test_conversation.py",
     "testing/contracts/conversation_logs.py": "contract/test_conversation.py",
@@ -269,7 +292,7 @@ def test_every_invariant_that_a_contract_claims_is_cited_by_a_test() -> None:
     claimed: set[str] = set()
     for path in SRC.glob("*/contract.py"):
         text = ast.get_docstring(ast.parse(path.read_text())) or ""
-        claimed |= set(re.findall(r"^- ([QLTEKAC]\d+)\b", text, re.MULTILINE))
+        claimed |= set(re.findall(r"^- ([QLTEKACB]\d+)\b", text, re.MULTILINE))
     assert claimed == INVARIANTS
     said: list[str] = []
     for path in TESTING:
@@ -278,7 +301,7 @@ def test_every_invariant_that_a_contract_claims_is_cited_by_a_test() -> None:
                 said += [node.name.upper().replace("_", " "), ast.get_docstring(node) or ""]
             elif isinstance(node, ast.Assert) and node.msg is not None:
                 said.append(ast.unparse(node.msg))
-    cited = set(re.findall(r"\b([QLTEKAC]\d{1,2})\b", "\n".join(said)))
+    cited = set(re.findall(r"\b([QLTEKACB]\d{1,2})\b", "\n".join(said)))
     assert sorted(claimed - cited) == []
 
 
