@@ -23,7 +23,7 @@ pytest.register_assert_rewrite("forebay.testing.contracts", "forebay.testing.wat
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--seeds", type=int, default=100, help="seeds per simulated topology")
+    parser.addoption("--seeds", type=int, default=75, help="seeds per simulated topology")
     parser.addoption("--attack", type=float, default=8, help="seconds of the attack on limits")
     parser.addoption(
         "--turns", type=int, default=30, help="turns of a dialogue with the real model"
