@@ -581,13 +581,13 @@ def test_doctor_examines_a_running_server(server):
 def test_doctor_finds_what_is_wrong_and_changes_nothing(tmp_path):
     with Server.start(*SCRIPTED, data_dir=tmp_path, env=QUICK) as server:
         assert server.stop() == 0
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    before = {each: each.is_file() and each.read_bytes() for each in tmp_path.rglob("*")}
     ports = {"FOREBAY_PORT": "0", "FOREBAY_ADMIN_PORT": "0", "FOREBAY_SERVE": "scripted"}
     sound = forebay("doctor", "--data-dir", tmp_path, env=ports)
     assert sound.returncode == 0, sound.stdout
     assert "ledger.db is sound" in sound.stdout
     assert "forebay.db is sound" in sound.stdout
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert {each: each.is_file() and each.read_bytes() for each in tmp_path.rglob("*")} == before
     (tmp_path / "pepper").chmod(0o644)
     sick = forebay("doctor", "--json", "--data-dir", tmp_path, env=ports)
     assert sick.returncode == 1

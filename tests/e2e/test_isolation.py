@@ -10,11 +10,13 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from openai import OpenAI
 
 from tests.e2e.running import Server
 
 VERBS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 CONVERSATION, RESPONSE = "/v1/conversations/{id}", "/v1/responses/{id}"
+FILE, BATCH = "/v1/files/{id}", "/v1/batches/{id}"
 # Everybody may read these; their parameter is no object's id.
 PUBLIC = {"/docs/errors/{code}"}
 NOBODYS = "no-such-thing"
@@ -74,6 +76,11 @@ def their_ids(server: Server, theirs: str) -> Ids:
     items = f"/v1/conversations/{conversation['id']}/items"
     item = make(items, **said)["data"][0]
     in_conversation = {"id": conversation["id"]}
+    with OpenAI(base_url=server.base_url, api_key=theirs) as client:
+        file = client.files.create(file=("lines.jsonl", b"{}"), purpose="batch")
+        batch = client.batches.create(
+            input_file_id=file.id, endpoint="/v1/completions", completion_window="24h"
+        )
     return {
         "/v1/models/{id}": {"id": "private-model"},
         CONVERSATION: in_conversation,
@@ -82,6 +89,10 @@ def their_ids(server: Server, theirs: str) -> Ids:
         RESPONSE: {"id": response["id"]},
         f"{RESPONSE}/input_items": {"id": response["id"]},
         f"{RESPONSE}/cancel": {"id": response["id"]},
+        FILE: {"id": file.id},
+        f"{FILE}/content": {"id": file.id},
+        BATCH: {"id": batch.id},
+        f"{BATCH}/cancel": {"id": batch.id},
     }
 
 
@@ -116,7 +127,7 @@ def test_every_path_with_an_id_is_asked_for_one_of_somebody_else(
 def test_another_organisations_id_answers_exactly_like_a_missing_one(
     server: Server, ours: str, theirs: str, verb: str, their_ids: Ids
 ) -> None:
-    """L14, C1: status, headers and body, with and without a body of ours."""
+    """L14, C1, B1: status, headers and body, with and without a body of ours."""
     item = {"role": "user", "content": "hi"}
     for path, ids in their_ids.items():
         nobodys = dict.fromkeys(ids, NOBODYS)
