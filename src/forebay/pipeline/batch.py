@@ -46,7 +46,7 @@ _SWEPT_AT_ONCE = 200
 _FIRST_DELAY_SECONDS, _LAST_DELAY_SECONDS = 0.5, 60.0
 
 
-class _Course:
+class _Attended:
     """The walk of one batch here, and the step that it is in."""
 
     def __init__(self, state: BatchState) -> None:
@@ -80,7 +80,7 @@ class BatchLane:
         self._shares: dict[str, tuple[int, asyncio.Semaphore]] = {}
         self._lines = asyncio.Semaphore(LINES_IN_FLIGHT)
         self._bytes = Weights(BYTES_IN_FLIGHT)
-        self._attended: dict[str, _Course] = {}
+        self._attended: dict[str, _Attended] = {}
         self._stopping = False
 
     async def adopt(self) -> None:
@@ -105,9 +105,9 @@ class BatchLane:
         """Go on with it from where it stands."""
         if self._stopping or batch.id in self._attended:
             return
-        course = self._attended[batch.id] = _Course(batch.state)
-        course.task = self._rooms.spawn(self._attend(batch, course), name=f"batch {batch.id}")
-        course.task.add_done_callback(lambda _: self._left(batch, course))
+        attended = self._attended[batch.id] = _Attended(batch.state)
+        attended.task = self._rooms.spawn(self._attend(batch, attended), name=f"batch {batch.id}")
+        attended.task.add_done_callback(lambda _: self._left(batch, attended))
 
     async def cancel(self, batch: Batch) -> Batch:
         """Stop it and keep what is done; answers it as it is then. Raises WrongWay."""
@@ -119,7 +119,7 @@ class BatchLane:
     @property
     def attending(self) -> list[asyncio.Task[None]]:
         """The walks of batches that go on here."""
-        return [course.task for course in self._attended.values() if course.task is not None]
+        return [each.task for each in self._attended.values() if each.task is not None]
 
     async def suspend(self) -> None:
         """Begin no more lines; those that wait are left to the next process."""
@@ -130,17 +130,17 @@ class BatchLane:
         """Wait for the lines that run."""
         while self._attended:
             await self.suspend()  # again: what was about to be queued waits there by now
-            for batch_id, course in self._attended.items():
+            for batch_id, attended in self._attended.items():
                 if not self._items.runs(batch_id):
-                    course.cancel()  # it checks a file, writes one, or waits for its turn
+                    attended.cancel()  # it checks a file, writes one, or waits for its turn
             await asyncio.wait(self.attending, timeout=DRAIN_SECONDS)
 
     def let_go(self) -> None:
         """Stop now; the next process goes on, as after a crash."""
         self._stopping = True
         self._items.let_go()
-        for course in self._attended.values():
-            course.cancel()
+        for attended in self._attended.values():
+            attended.cancel()
 
     async def left(self) -> int:
         """How many calls of lines hold money for the next process; asked once this one has stopped."""
@@ -150,18 +150,18 @@ class BatchLane:
 
     def _look(self, batch: Batch) -> None:
         """Its walk goes on here, and from where the row is."""
-        course = self._attended.get(batch.id)
-        if course is None:
+        attended = self._attended.get(batch.id)
+        if attended is None:
             self.begin(batch)
-        elif batch.state is BatchState.CANCELLING and course.state is not batch.state:
-            course.interrupt()
+        elif batch.state is BatchState.CANCELLING and attended.state is not batch.state:
+            attended.interrupt()
 
-    def _left(self, batch: Batch, course: _Course) -> None:
+    def _left(self, batch: Batch, attended: _Attended) -> None:
         del self._attended[batch.id]
-        if course.interrupted:
+        if attended.interrupted:
             self.begin(batch)
 
-    async def _attend(self, batch: Batch, course: _Course) -> None:
+    async def _attend(self, batch: Batch, attended: _Attended) -> None:
         """Until it has ended, or this process stops."""
         delay = _FIRST_DELAY_SECONDS
         while not self._stopping:
@@ -169,7 +169,7 @@ class BatchLane:
                 batch = await self._find(batch)
                 if batch.state.is_ended:
                     return
-                course.state = batch.state
+                attended.state = batch.state
                 await self._step(batch)
                 delay = _FIRST_DELAY_SECONDS
             except WrongWay:

@@ -50,7 +50,6 @@ class Check:
         self._custom_ids: set[int] = set()
         self._errors: list[LineError] = []
         self._unexplained: list[int] = []
-        self._too_many = False
 
     def line(self, line: Line) -> bool:
         """Look at it; false: no more of them need be shown."""

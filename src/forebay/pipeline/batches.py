@@ -46,7 +46,7 @@ class NewFile:
     ttl_seconds: int | None = None
 
 
-class BatchLane(Protocol):
+class Walks(Protocol):
     """The walk of batches."""
 
     def begin(self, batch: Batch) -> None: ...
@@ -96,8 +96,8 @@ class FileDesk:
     async def content(
         self, principal: Principal, id: str
     ) -> tuple[StoredFile, AsyncIterator[bytes]]:
-        """Raises NotFound; the bytes raise StoreUnavailable before their last piece if they are not
-        those that were stored (B6)."""
+        """Raises NotFound; the bytes raise FileDamaged before their last piece if they are not those
+        that were stored (B6)."""
         file = await self.find(principal, id)
         return file, self._blobs.read(file)
 
@@ -185,7 +185,7 @@ class BatchDesk:
     def __init__(
         self,
         batches: Batches,
-        lane: BatchLane,
+        lane: Walks,
         settings: BatchSettings,
         clock: Clock,
         ids: IdSource,

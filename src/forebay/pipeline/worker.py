@@ -378,7 +378,7 @@ class Worker:
             await resolve.release(job.id, job.attempt, bill)
         else:
             bill = self._bill(run, Outcome.CANCELLED, gone.reason.value, output_tokens=read)
-            free = run.untouched or gone.reason is AbandonReason.WITHDRAWN
+            free = run.untouched or bool(job.batch_id)  # a line without an answer is free (B11)
             verb = resolve.release if free else resolve.settle_later
             await verb(job.id, job.attempt, bill)
         await self._acknowledge(run)
